@@ -1,0 +1,61 @@
+"""The one kind of error that is the user's to fix. Anything else is a bug and shows a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class UserError(Exception):
+    """What is wrong, and what to do about it.
+
+    Args:
+        message: one sentence without a final full stop.
+        hint: one sentence that says what to do, or None where the message already does.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def lines(self) -> list[str]:
+        """The lines that a person sees, without colour."""
+        text = [f"Error: {self.message}"]
+        if self.hint:
+            text.append(f"Hint: {self.hint}")
+        return text
+
+
+@dataclass(frozen=True, order=True)
+class Mistake:
+    """One mistake in a file the user wrote: where, which field, what is wrong, what to do."""
+
+    path: str
+    line: int
+    field: str
+    message: str
+    hint: str
+
+    def __str__(self) -> str:
+        field = f"{self.field}: " if self.field else ""
+        return f"{self.path}:{self.line}: {field}{self.message}. Hint: {self.hint}"
+
+
+class MistakesError(UserError):
+    """Every mistake of one file at once, one line each."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        self.mistakes = tuple(sorted(mistakes))
+        super().__init__("\n".join(map(str, self.mistakes)))
+
+    def lines(self) -> list[str]:
+        return [str(mistake) for mistake in self.mistakes]
+
+
+class PredictionError(UserError):
+    """The model answered a prediction with an error, or the prediction was canceled."""
+
+    exit_code = 3

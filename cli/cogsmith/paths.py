@@ -1,0 +1,66 @@
+"""Where things lie: the project's folders, and the user's cache."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cogsmith.errors import UserError
+
+
+def cache_dir() -> Path:
+    """What can be made again and is shared by all projects: environments, converted checkpoints, fetched weights."""
+    chosen = os.environ.get("COGSMITH_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "cogsmith"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with models/ in it. Paths in a spec are relative to it."""
+
+    root: Path
+
+    @classmethod
+    def here(cls) -> Project:
+        """The project in the current folder.
+
+        Raises:
+            UserError: there is no models/ folder.
+        """
+        root = Path.cwd()
+        if not (root / "models").is_dir():
+            raise UserError(
+                f"{root} has no models/ folder", "run cogsmith in the folder that holds models/NAME.yaml"
+            )
+        return cls(root)
+
+    def names(self) -> list[str]:
+        """The models of this project."""
+        return sorted(path.stem for path in (self.root / "models").glob("*.yaml"))
+
+    def spec_path(self, name: str) -> Path:
+        """models/NAME.yaml, as it is named in messages: relative to the root.
+
+        Raises:
+            UserError: there is no such file.
+        """
+        plain = name.removesuffix(".yaml").removeprefix("models/")
+        path = Path("models") / f"{plain}.yaml"
+        if "/" in plain or not (self.root / path).is_file():
+            known = ", ".join(self.names()) or "none yet"
+            raise UserError(f"there is no {path}", f"models here: {known}")
+        return path
+
+    def lock_path(self, name: str) -> Path:
+        return self.root / "models" / f"{name}.lock"
+
+    def build_dir(self, folder: str) -> Path:
+        return self.root / "build" / folder
+
+    def state_dir(self, name: str) -> Path:
+        """Logs and other state of one model, outside the build context."""
+        return self.root / ".cogsmith" / name
