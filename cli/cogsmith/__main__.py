@@ -1,0 +1,150 @@
+"""The command line: one function per verb, nothing heavy imported before a verb runs. Errors become exit codes here alone."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from cogsmith import __version__
+from cogsmith.errors import UserError
+
+EXIT_CODES = """\
+Exit codes: 0 done; 1 something to change, said in one line; 2 a wrong command line; 3 the prediction failed; 130 interrupted.
+"""
+
+
+@click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="cogsmith")
+def cli() -> None:
+    """Put an open LLM into production with Cog: one small YAML per model in models/, one command per stage.
+
+    Run it in the folder that holds models/.
+    """
+
+
+name_argument = click.argument("name")
+on_option = click.option(
+    "--on", type=click.Choice(["local"]), required=True, help="Where: on this machine, without Docker."
+)
+hardware_option = click.option(
+    "--hardware", metavar="HW", help="Other hardware than the spec's: a second folder, build/NAME@HW."
+)
+
+
+@cli.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+def check(names: tuple[str, ...]) -> None:
+    """Say every mistake of the specs; write nothing."""
+    from cogsmith.paths import Project
+    from cogsmith.verbs.check import check as run
+
+    run(Project.here(), names)
+
+
+@cli.command()
+@name_argument
+def lock(name: str) -> None:
+    """Read the checkpoint and write models/NAME.lock."""
+    from cogsmith.paths import Project
+    from cogsmith.verbs.lock import lock as run
+
+    run(Project.here(), name)
+
+
+@cli.command()
+@name_argument
+@hardware_option
+def render(name: str, hardware: str | None) -> None:
+    """Write build/NAME/, the folder that `cog build` takes."""
+    from cogsmith.paths import Project
+    from cogsmith.verbs.render import planned
+    from cogsmith.verbs.render import render as run
+
+    project = Project.here()
+    run(project, planned(project, name, hardware))
+
+
+@cli.command()
+@name_argument
+def pack(name: str) -> None:
+    """Pack the weights into the spec's bucket and lock them."""
+    from cogsmith.paths import Project
+    from cogsmith.verbs.pack import pack as run
+
+    run(Project.here(), name)
+
+
+@cli.command()
+@name_argument
+@on_option
+@click.option(
+    "-i", "pairs", multiple=True, metavar="NAME=VALUE", help="An input. May be given more than once."
+)
+@click.option("--json", "json_input", metavar="JSON|@FILE|@-", help="All inputs, as one JSON object.")
+@hardware_option
+def predict(name: str, on: str, pairs: tuple[str, ...], json_input: str | None, hardware: str | None) -> None:
+    """Answer once: start the model, stream the answer to stdout, stop it."""
+    from cogsmith import prediction_input
+    from cogsmith.paths import Project
+    from cogsmith.verbs.predict import predict as run
+    from cogsmith.verbs.render import planned
+
+    if pairs and json_input is not None:
+        raise click.UsageError("give -i or --json, not both")
+    project = Project.here()
+    plan = planned(project, name, hardware)
+    if json_input is not None:
+        inputs = prediction_input.from_json(json_input, plan.inputs)
+    else:
+        inputs = prediction_input.from_pairs(pairs, plan.inputs)
+    run(project, plan, inputs)
+
+
+@cli.command()
+@name_argument
+@on_option
+@click.option(
+    "-p", "--port", type=click.IntRange(1, 65535), default=8393, show_default=True, help="Port on 127.0.0.1."
+)
+@hardware_option
+def serve(name: str, on: str, port: int, hardware: str | None) -> None:
+    """Serve the model until Ctrl-C."""
+    from cogsmith.paths import Project
+    from cogsmith.verbs.render import planned
+    from cogsmith.verbs.serve import serve as run
+
+    project = Project.here()
+    run(project, planned(project, name, hardware), port)
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with its code."""
+    # A plain `kill` ends as Ctrl-C does: with what was started stopped.
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
+    try:
+        cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except UserError as error:
+        from cogsmith.output import problem
+
+        for line in error.lines():
+            problem(line)
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    sys.exit(0)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""models/<name>.lock: what was resolved once and is committed. `render` needs the spec and this file, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cogsmith.checkpoint import Checkpoint
+from cogsmith.engines import Engine
+from cogsmith.errors import UserError
+from cogsmith.spec import Spec
+
+HEADER = (
+    "# Written by cogsmith: what was resolved for this model. Commit it; change the spec, not this file.\n"
+)
+
+
+class Facts(BaseModel):
+    """The base of everything in a lock: as it was written, nothing more."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class CheckpointFacts(Facts):
+    """What the checkpoint's files say. Sizes in bytes, `context` in tokens."""
+
+    architecture: str
+    model_type: str
+    dtype: str | None
+    context: int | None
+    vocab_size: int | None
+    layers: int | None
+    hidden_size: int | None
+    heads: int | None
+    kv_heads: int | None
+    head_dim: int | None
+    parameters: int
+    tensors: int
+    tensor_bytes: int
+    quantization: str | None
+    chat_template_sha256: str | None
+    system_role: bool | None
+    eos_token_ids: list[int]
+    special_tokens: list[str]
+    sampling: dict[str, float | int]
+
+
+class EnginePins(Facts):
+    """The engine build that the spec leads to, and the sha256 of its exact requirements."""
+
+    name: str
+    version: str
+    requirements_sha256: str
+
+
+class PackedWeights(Facts):
+    """The packed object: its digest (also its key), its size in bytes, and the index that goes into the image."""
+
+    digest: str
+    size: int
+    index: dict[str, Any]
+
+
+class Lock(Facts):
+    """One model, resolved."""
+
+    version: Literal[1] = 1
+    model: str
+    checkpoint: CheckpointFacts
+    engine: EnginePins
+    cog: str
+    weights: PackedWeights | None = None
+
+    def text(self) -> str:
+        """The file's content: the same for the same facts."""
+        content = yaml.safe_dump(
+            self.model_dump(mode="json"),
+            sort_keys=False,
+            allow_unicode=True,
+            width=1_000_000,
+            default_flow_style=False,
+        )
+        return HEADER + content
+
+
+def resolve(spec: Spec, checkpoint: Checkpoint, engine: Engine, weights: PackedWeights | None) -> Lock:
+    """The lock of a spec whose checkpoint was read."""
+    template = checkpoint.chat_template
+    return Lock(
+        model=spec.model,
+        checkpoint=CheckpointFacts(
+            architecture=checkpoint.architecture,
+            model_type=checkpoint.model_type,
+            dtype=checkpoint.dtype,
+            context=checkpoint.context,
+            vocab_size=checkpoint.vocab_size,
+            layers=checkpoint.layers,
+            hidden_size=checkpoint.hidden_size,
+            heads=checkpoint.heads,
+            kv_heads=checkpoint.kv_heads,
+            head_dim=checkpoint.head_dim,
+            parameters=checkpoint.parameters,
+            tensors=checkpoint.tensors,
+            tensor_bytes=checkpoint.tensor_bytes,
+            quantization=checkpoint.quantization,
+            chat_template_sha256=None if template is None else _sha256(template),
+            system_role=checkpoint.system_role,
+            eos_token_ids=list(checkpoint.eos_token_ids),
+            special_tokens=list(checkpoint.special_tokens),
+            sampling=dict(checkpoint.sampling),
+        ),
+        engine=engine_pins(engine),
+        cog=spec.cog,
+        weights=weights,
+    )
+
+
+def engine_pins(engine: Engine) -> EnginePins:
+    """What a lock says of an engine row."""
+    return EnginePins(
+        name=engine.name, version=engine.version, requirements_sha256=_sha256(engine.requirements)
+    )
+
+
+def load_lock(path: Path, spec: Spec, engine: Engine) -> Lock:
+    """Read the lock that belongs to a spec.
+
+    Raises:
+        UserError: there is none, it cannot be read, or the spec or the engine's pins have moved on since.
+    """
+    again = f"run `cogsmith lock {spec.name}`"
+    shown = f"models/{path.name}"
+    if not path.is_file():
+        raise UserError(
+            f"{shown} is missing", f"{again}, or `cogsmith pack {spec.name}`, which writes it too"
+        )
+    try:
+        lock = Lock.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (ValidationError, ValueError, yaml.YAMLError) as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else None
+        said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else str(error).splitlines()[0]
+        raise UserError(f"{shown} cannot be read: {said}", again) from error
+    for what, locked, wanted in (
+        ("model", lock.model, spec.model),
+        ("cog", lock.cog, spec.cog),
+        ("engine", lock.engine, engine_pins(engine)),
+    ):
+        if locked != wanted:
+            raise UserError(
+                f"{shown} is out of date: its {what} is {_short(locked)}, the spec leads to {_short(wanted)}",
+                again,
+            )
+    return lock
+
+
+def _short(value: str | EnginePins) -> str:
+    return (
+        value
+        if isinstance(value, str)
+        else f"{value.name} {value.version} ({value.requirements_sha256[:12]})"
+    )
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,242 @@
+"""Spec + Lock -> Plan: every default filled, nothing optional left to guess. What is rendered is made from this alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cogsmith.engines import Engine, engine_for
+from cogsmith.errors import Mistake, MistakesError, UserError
+from cogsmith.hardware import Hardware, HardwareError, parse_hardware
+from cogsmith.inputs import SAMPLING, Input
+from cogsmith.lock import CheckpointFacts, Lock
+from cogsmith.spec import Spec
+from cogsmith_runtime.settings import EngineSettings, PromptSettings, Settings
+
+# Used where neither the spec nor the checkpoint names a value: the engine's own defaults, at which a parameter does nothing.
+NEUTRAL: Mapping[str, float | int | None] = {
+    "max_tokens": 512,
+    "min_tokens": 0,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "seed": None,
+}
+CONTEXT_LIMIT = 8192  # the context where the spec names none and the checkpoint could take more
+CPU_CONCURRENCY = 4
+GPU_CONCURRENCY = 32
+# Memory for the KV cache on a CPU, where the spec sets none: enough for every slot at full context, up to this.
+CPU_KV_LIMIT_GIB = 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One model for one engine build on one kind of machine.
+
+    Attributes:
+        folder: the folder under build/; NAME, or NAME@cpu where another hardware than the spec's was asked for.
+        inputs: the predictor's signature, every default filled in.
+        settings: what the container reads at boot.
+        environment: cog.yaml's environment.
+        index: weights.json, or None while nothing is packed.
+    """
+
+    name: str
+    folder: str
+    engine: Engine
+    hardware: Hardware
+    cog: str
+    concurrency: int
+    inputs: tuple[Input, ...]
+    settings: Settings
+    packages: tuple[str, ...]
+    system_packages: tuple[str, ...]
+    run: tuple[str, ...]
+    environment: Mapping[str, str]
+    index: Mapping[str, Any] | None
+
+
+def engine_of(spec: Spec, hardware: str | None = None) -> Engine:
+    """The engine row of a spec, or of the same spec on other hardware."""
+    return engine_for(spec.backend, cpu=_machine(spec, hardware).gpu is None)
+
+
+def make_plan(spec: Spec, lock: Lock, hardware: str | None = None) -> Plan:
+    """Fill every default.
+
+    Args:
+        spec: what the user wrote.
+        lock: what was resolved.
+        hardware: other hardware than the spec's, for a second folder.
+
+    Raises:
+        UserError: there is no such hardware.
+        MistakesError: the spec asks for what this checkpoint or engine build does not have; every mistake at once.
+    """
+    machine = _machine(spec, hardware)
+    engine = engine_of(spec, hardware)
+    facts = lock.checkpoint
+    mistakes = [
+        *_context_mistakes(spec, facts),
+        *_prompt_mistakes(spec, facts),
+        *_engine_mistakes(spec, engine),
+    ]
+    if mistakes:
+        raise MistakesError(mistakes)
+    context = spec.context or min(facts.context or CONTEXT_LIMIT, CONTEXT_LIMIT)
+    concurrency = spec.concurrency or (CPU_CONCURRENCY if machine.gpu is None else GPU_CONCURRENCY)
+    sampling = _sampling(spec, facts, context)
+    inputs = tuple(_filled(entry, spec, sampling, context) for entry in spec.signature)
+    moved = hardware is not None and machine.name != spec.machine.name
+    return Plan(
+        name=spec.name,
+        folder=f"{spec.name}@{machine.name.replace(':', '-')}" if moved else spec.name,
+        engine=engine,
+        hardware=machine,
+        cog=spec.cog,
+        concurrency=concurrency,
+        inputs=inputs,
+        settings=Settings(
+            name=spec.name,
+            engine=_engine_settings(spec, facts, engine, machine, context, concurrency),
+            context=context,
+            concurrency=concurrency,
+            prompt=PromptSettings(
+                template=spec.prompt.template,
+                system=spec.prompt.system,
+                special_tokens=tuple(facts.special_tokens),
+            ),
+            inputs=tuple(entry.name for entry in inputs),
+            sampling=sampling,
+            stop=tuple(spec.stop),
+            weights_url=_weights_url(spec, lock),
+        ),
+        packages=tuple(spec.image.python_packages),
+        system_packages=(*engine.libraries.values(), *spec.image.system_packages),
+        run=tuple(spec.image.run),
+        environment=dict(spec.environment),
+        index=lock.weights.index if lock.weights else None,
+    )
+
+
+def _machine(spec: Spec, hardware: str | None) -> Hardware:
+    if hardware is None:
+        return spec.machine
+    try:
+        return parse_hardware(hardware)
+    except HardwareError as error:
+        raise UserError(f"--hardware {hardware}: {error.message}", error.hint) from error
+
+
+def _context_mistakes(spec: Spec, facts: CheckpointFacts) -> list[Mistake]:
+    if spec.context and facts.context and spec.context > facts.context:
+        return [
+            spec.mistake(
+                "context",
+                f"is {spec.context}, must be <= {facts.context}, the most that this checkpoint was made for",
+                f"set context: {facts.context} or lower",
+            )
+        ]
+    return []
+
+
+def _prompt_mistakes(spec: Spec, facts: CheckpointFacts) -> list[Mistake]:
+    if spec.prompt.template is not None:
+        return []
+    if facts.chat_template_sha256 is None:
+        return [
+            spec.mistake(
+                "prompt.template",
+                "is missing, and the checkpoint has no chat template",
+                'give one, such as template: "{{ prompt }}" for a base model',
+            )
+        ]
+    if spec.prompt.system is not None and facts.system_role is False:
+        return [
+            spec.mistake(
+                "prompt.system",
+                "is set, but the checkpoint's chat template refuses a system message",
+                "remove it, or write the instructions into prompt.template",
+            )
+        ]
+    return []
+
+
+def _engine_mistakes(spec: Spec, engine: Engine) -> list[Mistake]:
+    found = []
+    for argument in spec.engine:
+        hint = engine.unknown(argument)
+        if hint:
+            field = f"engine.{argument}"
+            found.append(spec.mistake(field, f"is no argument of {engine.name} {engine.version}", hint))
+    return found
+
+
+def _sampling(spec: Spec, facts: CheckpointFacts, context: int) -> dict[str, float | int | None]:
+    """The spec's value, else the checkpoint's, else one that does nothing."""
+    chosen = spec.sampling.model_dump(exclude_none=True)
+    advised = {name: value for name, value in facts.sampling.items() if name in SAMPLING}
+    values = {**NEUTRAL, **advised, **chosen}
+    if "max_tokens" not in chosen:
+        values["max_tokens"] = min(int(values["max_tokens"] or 0), max(1, context // 2))
+    return values
+
+
+def _filled(entry: Input, spec: Spec, sampling: Mapping[str, float | int | None], context: int) -> Input:
+    """An input with its default, and with the limit that this model's context sets."""
+    if not entry.builtin:
+        return entry
+    if entry.name in {"max_tokens", "min_tokens"}:
+        entry = replace(entry, le=min(int(entry.le or context), context))
+    if entry.required or entry.default is not None:
+        return entry
+    if entry.name in sampling:
+        value = sampling[entry.name]
+        return replace(entry, default=float(value) if entry.type == "number" and value is not None else value)
+    return replace(entry, default=(spec.prompt.system or "") if entry.name == "system_prompt" else "")
+
+
+def _engine_settings(
+    spec: Spec, facts: CheckpointFacts, engine: Engine, machine: Hardware, context: int, concurrency: int
+) -> EngineSettings:
+    arguments: dict[str, Any] = {
+        "max_model_len": context,
+        # One more than the predictions: the probe that tells a hung engine from a busy one needs a seat.
+        "max_num_seqs": concurrency + 1,
+        **spec.engine,
+    }
+    if machine.count > 1:
+        arguments.setdefault("tensor_parallel_size", machine.count)
+    environment = {**engine.environment, **spec.environment}
+    if machine.gpu is None and "kv_cache_memory_bytes" not in spec.engine:
+        environment.setdefault("VLLM_CPU_KVCACHE_SPACE", str(_cpu_kv_gib(facts, context, concurrency)))
+    return EngineSettings(
+        name=engine.name,
+        version=engine.version,
+        command=engine.command(arguments),
+        environment=environment,
+        # A slow disk gives 100 MiB/s: a second for each.
+        start_timeout=engine.start_timeout + facts.tensor_bytes // (100 * 2**20),
+        load_mark=engine.load_mark,
+    )
+
+
+def _cpu_kv_gib(facts: CheckpointFacts, context: int, concurrency: int) -> int:
+    """Whole GiB (the engine takes no less) of float32 keys and values: 2 per layer, head and dimension of a token."""
+    if not (facts.layers and facts.kv_heads and facts.head_dim):
+        return 1
+    token = 2 * facts.layers * facts.kv_heads * facts.head_dim * 4
+    one = math.ceil(token * context / 2**30)
+    every = math.ceil(token * context * (concurrency + 1) / 2**30)
+    return min(every, max(one, CPU_KV_LIMIT_GIB))
+
+
+def _weights_url(spec: Spec, lock: Lock) -> str | None:
+    if spec.weights.url is None or lock.weights is None:
+        return None
+    return f"{spec.weights.url.rstrip('/')}/{lock.weights.digest}.tar"

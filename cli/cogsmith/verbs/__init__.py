@@ -1,0 +1,1 @@
+"""One file per verb of the command line, one function in each."""

@@ -1,0 +1,62 @@
+"""`cogsmith pack`: the checkpoint as one deterministic tar in the spec's bucket, and its digest in the lock."""
+
+from __future__ import annotations
+
+import json
+
+from cogsmith.bucket import Bucket, open_bucket
+from cogsmith.checkpoint import Checkpoint
+from cogsmith.errors import UserError
+from cogsmith.lock import Lock, PackedWeights, load_lock
+from cogsmith.output import bytes_bar, size, step
+from cogsmith.pack import fingerprint
+from cogsmith.pack import pack as pack_files
+from cogsmith.paths import Project
+from cogsmith.plan import engine_of
+from cogsmith.source import read_source
+from cogsmith.spec import Spec, load_spec
+from cogsmith.verbs.lock import write_lock
+
+
+def pack(project: Project, name: str) -> Lock:
+    """Pack and lock a model. Nothing is read again or sent again while the checkpoint and the bucket are as they were.
+
+    Raises:
+        UserError: the spec, the checkpoint or the bucket is wrong.
+    """
+    spec = load_spec(project.spec_path(name))
+    bucket = open_bucket(spec.weights.bucket, project.root)
+    checkpoint = read_source(spec, project)
+    print_ = fingerprint(checkpoint.folder, checkpoint.files)
+    known = _packed_before(project, spec, bucket, print_)
+    if known is not None:
+        step(f"{spec.name} is packed already: {known.digest[:16]}…, {size(known.size)}")
+        return write_lock(project, spec, checkpoint, known)
+    # Whether spec and checkpoint go together is told before gigabytes are read.
+    write_lock(project, spec, checkpoint, None)
+    packed = _pack(checkpoint, bucket)
+    state = project.state_dir(spec.name) / "pack.json"
+    state.parent.mkdir(parents=True, exist_ok=True)
+    state.write_text(json.dumps({"fingerprint": print_, "digest": packed.digest}) + "\n")
+    return write_lock(project, spec, checkpoint, packed)
+
+
+def _pack(checkpoint: Checkpoint, bucket: Bucket) -> PackedWeights:
+    with bytes_bar("Packing") as progress:
+        packed = pack_files(checkpoint.folder, checkpoint.files, bucket, progress=progress)
+    step(f"{'Wrote' if packed.sent else 'Already there:'} {packed.url}")
+    return PackedWeights(
+        digest=packed.index.digest, size=packed.index.size, index=json.loads(packed.index.dumps())
+    )
+
+
+def _packed_before(project: Project, spec: Spec, bucket: Bucket, print_: str) -> PackedWeights | None:
+    try:
+        weights = load_lock(project.lock_path(spec.name), spec, engine_of(spec)).weights
+        state = json.loads((project.state_dir(spec.name) / "pack.json").read_text())
+    except (UserError, OSError, ValueError):
+        return None
+    if weights is None or state != {"fingerprint": print_, "digest": weights.digest}:
+        return None
+    key = f"{weights.digest}.tar"
+    return weights if bucket.exists(key) and bucket.size(key) == weights.size else None

@@ -1,0 +1,192 @@
+"""One shared server: what a client sees of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cogsmith_runtime.prompt import Prompts
+from cogsmith_runtime.settings import Settings
+
+from .served import Served, Stream, wait_for
+
+LONG = {
+    "prompt": "Tell me a long story about a lighthouse.",
+    "max_tokens": 200,
+    "min_tokens": 200,
+    "temperature": 0.0,
+}
+FRANCE = "What is the capital of France?"
+SYSTEM = "You are a helpful assistant."
+
+
+def test_it_answers_and_counts(served: Served) -> None:
+    answer = served.predict(prompt=FRANCE, temperature=0.0, max_tokens=40)
+    assert answer["status"] == "succeeded", answer
+    assert "Paris" in "".join(answer["output"])
+    metrics = answer["metrics"]
+    assert metrics["input_token_count"] == len(served.tokens(messages=[{"role": "user", "content": FRANCE}]))
+    assert 0 < metrics["output_token_count"] <= 40
+    assert metrics["time_to_first_token"] > 0
+    assert metrics["tokens_per_second"] > 0
+
+
+def test_serve_printed_a_command_for_each_way_to_call_it(served: Served) -> None:
+    printed = served.log.read_text()
+    for part in ("text/event-stream", "respond-async", "/my-id/cancel", "/health-check", "/openapi.json"):
+        assert part in printed
+    for phase in ("environment", "fetch", "engine start", "load", "warm up"):
+        assert phase in printed
+
+
+def test_four_stream_live_and_a_fifth_is_refused(served: Served) -> None:
+    streams = [Stream(served, LONG) for _ in range(4)]
+    wait_for(lambda: all(stream.arrivals for stream in streams), 60, "four first tokens")
+    fifth = Stream(served, LONG).join(30)
+    assert fifth.status == 409
+    assert "capacity" in fifth.end["error"]
+    for stream in streams:
+        stream.join()
+        assert stream.end["status"] == "succeeded", stream.end
+        assert stream.end["metrics"]["output_token_count"] == 200
+        # One token at a time: about as many pieces as tokens, spread over the whole answer.
+        assert len(stream.arrivals) > 150
+    assert max(stream.arrivals[0] for stream in streams) < min(stream.arrivals[-1] for stream in streams)
+
+
+def test_a_cancel_frees_the_slot_and_stops_the_engine(served: Served) -> None:
+    headers = {"Prefer": "respond-async"}
+    url = f"{served.url}/predictions/to-cancel"
+    assert httpx.put(url, json={"input": LONG}, headers=headers, timeout=30).status_code == 202
+    wait_for(lambda: served.engine_running() == 1, 30, "the engine to start on it")
+    assert httpx.post(f"{url}/cancel", timeout=10).status_code == 200
+    assert wait_for(lambda: served.engine_running() == 0, 5, "the engine to stop") < 1
+    wait_for(lambda: served.health() == "READY", 5, "the slot")
+
+
+def test_a_dropped_connection_frees_the_slot_and_stops_the_engine(served: Served) -> None:
+    stream = Stream(served, LONG)
+    stream.first()
+    assert served.engine_running() == 1
+    stream.drop()
+    assert wait_for(lambda: served.engine_running() == 0, 5, "the engine to stop") < 1
+    streams = [Stream(served, {**LONG, "max_tokens": 20, "min_tokens": 0}) for _ in range(4)]
+    assert [stream.join().end["status"] for stream in streams] == ["succeeded"] * 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\"double\" 'single' `back`",
+        "{braces} {0} %s {# no comment #} {% no tag %}",
+        "{{ prompt }} {{ 7 * 7 }}",
+        "line one\nline two\r\n\n\ttabbed  ",
+        "emoji 😀 👩‍👩‍👧 ünïcödé 漢字",
+        "nul \0 inside",
+        "@not-a-file",
+        "<|not_a_special_token|> </s> [INST]",
+        "\\n \\u0041 back\\slash",
+    ],
+)
+def test_a_prompt_reaches_the_model_as_it_is(text: str, served: Served) -> None:
+    answer = served.predict(prompt=text, max_tokens=1)
+    assert answer["status"] == "succeeded", answer
+    expected = served.tokens(messages=[{"role": "user", "content": text}])
+    assert answer["metrics"]["input_token_count"] == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "code", "parts"),
+    [
+        ({"prompt": "hi <|im_start|>system"}, "E1", ["<|im_start|>"]),
+        ({"prompt": "word " * 20_000}, "E1", ["20", "2048"]),
+        ({"prompt": "word " * 2000, "max_tokens": 500}, "E1", ["500", "2048"]),
+        ({"prompt": ""}, "E1", ["prompt"]),
+        ({"prompt": "a", "messages": '[{"role": "user", "content": "b"}]'}, "E1", ["messages"]),
+        ({"messages": "[{}]"}, "E1", ["messages"]),
+        (
+            {
+                "messages": json.dumps(
+                    [
+                        {
+                            "role": "user",
+                            "content": [{"type": "image_url", "image_url": {"url": "http://127.0.0.1/"}}],
+                        }
+                    ]
+                )
+            },
+            "E1",
+            ["image_url"],
+        ),
+        ({"prompt": "a", "min_tokens": 9, "max_tokens": 3}, "E1", ["min_tokens"]),
+        ({"prompt": "a", "stop": "not json"}, "E1", ["stop"]),
+    ],
+    ids=lambda value: None,
+)
+def test_what_cannot_be_right_is_refused_with_a_code(
+    inputs: dict[str, Any], code: str, parts: list[str], served: Served
+) -> None:
+    answer = served.predict(**inputs)
+    assert answer["status"] == "failed"
+    assert answer["error"].startswith(code), answer["error"]
+    assert all(part in answer["error"] for part in parts), answer["error"]
+    assert served.health() == "READY"
+
+
+def test_inputs_against_the_schema_are_refused_by_cog(served: Served) -> None:
+    answer = httpx.post(
+        f"{served.url}/predictions", json={"input": {"prompt": "a", "temperature": 3}}, timeout=30
+    )
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"][-1] == "temperature"
+
+
+def test_messages_system_prompt_stop_and_seed(served: Served) -> None:
+    conversation = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": FRANCE}]
+    as_messages = served.predict(messages=json.dumps(conversation), temperature=0.0, max_tokens=20)
+    as_prompt = served.predict(prompt=FRANCE, system_prompt=SYSTEM, temperature=0.0, max_tokens=20)
+    assert as_messages["output"] == as_prompt["output"]
+    assert as_messages["metrics"]["input_token_count"] == len(served.tokens(messages=conversation))
+    stopped = served.predict(prompt=FRANCE, temperature=0.0, max_tokens=20, stop='["Paris"]')
+    assert "Paris" not in "".join(stopped["output"])
+    seeded = [
+        served.predict(prompt="Say a random word.", temperature=1.5, max_tokens=8, seed=0) for _ in range(2)
+    ]
+    assert seeded[0]["output"] == seeded[1]["output"]
+    free = {
+        "".join(served.predict(prompt="Say a random word.", temperature=1.5, max_tokens=8)["output"])
+        for _ in range(4)
+    }
+    assert len(free) > 1
+
+
+def test_a_template_gives_exactly_its_tokens(served: Served) -> None:
+    settings = Settings.load(served.root / "build/smol/settings.json")
+    raw = json.loads(settings.to_json())
+    raw["prompt"]["template"] = "<|im_start|>user\n{{ question }}<|im_end|>\n<|im_start|>assistant\n"
+    raw["inputs"] = ["question"]
+    request = Prompts(Settings.parse(json.dumps(raw))).request({"question": "{{ 7 * 7 }} ?"})
+    assert request.path == "/v1/completions"
+    text = "<|im_start|>user\n{{ 7 * 7 }} ?<|im_end|>\n<|im_start|>assistant\n"
+    assert request.body["prompt"] == text
+    answer = httpx.post(
+        f"{served.engine_url()}{request.path}",
+        json={**request.body, "stream": False, "stream_options": None, "max_tokens": 1},
+        timeout=60,
+    )
+    counted = answer.json()["usage"]["prompt_tokens"]
+    # <|im_start|> is token 1 and <|im_end|> token 2 of this model; nothing is put before the first.
+    expected = served.tokens(prompt=text, add_special_tokens=False)
+    assert expected[0] == 1
+    assert expected[-3:] == served.tokens(prompt="<|im_start|>assistant\n", add_special_tokens=False)
+    assert counted == len(expected)
+
+
+def test_the_logs_are_kept(served: Served, project: Path) -> None:
+    logs = project / ".cogsmith/smol"
+    assert "Starting to load model" in (logs / "engine.log").read_text()
+    assert "boot report" in (logs / "server.log").read_text()

@@ -1,0 +1,220 @@
+"""The rendered folder: golden files, Cog's rules, and a writer that touches only what changed."""
+
+from __future__ import annotations
+
+import compileall
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from cog_static import read_runner
+from cogsmith.errors import UserError
+from cogsmith.paths import Project
+from cogsmith.plan import Plan
+from cogsmith.render import literal, render
+from cogsmith.verbs.lock import lock
+from cogsmith.verbs.pack import pack
+from cogsmith.verbs.render import planned
+from cogsmith.verbs.render import render as write_render
+from projects import SPEC, make_project
+
+GOLDEN = Path(__file__).parent / "golden"
+STRUCTURED = """\
+model: weights/tiny
+backend: vllm
+hardware: h100:2
+context: 2048
+concurrency: 16
+prompt:
+  template: |
+    Columns: {{ columns }}
+    Question: {{ question }}
+    {% if strict %}Answer in SQL only.{% endif %}
+inputs:
+  question: {type: string, description: "What to ask, in plain words.", min_length: 1, max_length: 500}
+  columns: {type: string, description: Names of the columns., default: "id, name", regex: '^[\\w, ]+$'}
+  strict: {type: boolean, description: Answer with nothing but the query., default: true}
+  max_tokens: {default: 64, max: 256}
+  temperature:
+sampling: {temperature: 0, seed: 0}
+stop: ["\\n\\n", ";"]
+engine: {gpu_memory_utilization: 0.9, enable_prefix_caching: false, limit_mm_per_prompt: {image: 0}}
+environment: {VLLM_LOGGING_LEVEL: DEBUG}
+image: {system_packages: [git], run: [echo hello], python_packages: [einops==0.8.1]}
+weights: {url: "https://weights.example.com/models"}
+"""
+GPU = 'model: weights/tiny\nbackend: vllm\nhardware: l40s\nprompt: {system: "Be brief.\\nBe kind."}\n'
+SPECS = {"cpu": SPEC, "gpu": GPU, "structured": STRUCTURED}
+
+
+@pytest.fixture(params=sorted(SPECS))
+def case(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, Project, Plan]:
+    project = make_project(tmp_path, monkeypatch, SPECS[request.param])
+    pack(project, "tiny")
+    return request.param, project, planned(project, "tiny", None)
+
+
+def test_every_file_is_as_reviewed(
+    case: tuple[str, Project, Plan], golden: Callable[[Path, str], None]
+) -> None:
+    name, _, plan = case
+    files = render(plan)
+    assert sorted(files) == list(files)
+    for path, text in files.items():
+        if not path.startswith("cogsmith_runtime/"):
+            golden(GOLDEN / name / path, text)
+
+
+def test_the_schema_is_what_cog_reads_from_predict_py(case: tuple[str, Project, Plan]) -> None:
+    _, _, plan = case
+    files = render(plan)
+    schema = json.loads(files[".cog/openapi_schema.json"])["components"]["schemas"]
+    read, decorators = read_runner(files["predict.py"])
+    assert decorators == {"streaming": None, "concurrent": plan.concurrency}
+    assert read["required"] == schema["Input"].get("required", [])
+    assert list(read["properties"]) == list(schema["Input"]["properties"])
+    for name, prop in schema["Input"]["properties"].items():
+        flat = {key: value for key, value in prop.items() if key not in {"title", "allOf"}} | {
+            "nullable": prop.get("nullable", False)
+        }
+        if "allOf" in prop:
+            flat |= {"choices": schema[name]["enum"], "type": schema[name]["type"]}
+        assert flat == read["properties"][name], name
+
+
+def test_the_schema_is_an_openapi_document_that_streams(case: tuple[str, Project, Plan]) -> None:
+    document = json.loads(render(case[2])[".cog/openapi_schema.json"])
+    assert document["paths"]["/predictions"]["post"]["x-cog-streaming"] is True
+    assert document["components"]["schemas"]["Output"]["x-cog-array-display"] == "concatenate"
+    for reference in re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(document)):
+        assert reference in document["components"]["schemas"]
+
+
+# What Cog's own schema for cog.yaml allows of the keys that are rendered. Cog drops unknown keys in silence.
+COG_YAML: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["build", "run"],
+    "properties": {
+        "build": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["python_version", "gpu", "python_requirements", "sdk_version"],
+            "properties": {
+                "gpu": {"type": "boolean"},
+                "cuda": {"type": "string", "pattern": r"^\d+\.\d+$"},
+                "python_version": {"type": "string", "pattern": r"^3\.\d+$"},
+                "python_requirements": {"const": "requirements.txt"},
+                "sdk_version": {"type": "string"},
+                "system_packages": {"type": "array", "items": {"type": "string"}},
+                "run": {"type": "array", "items": {"type": "string"}},
+            },
+        },
+        "run": {"const": "predict.py:Predictor"},
+        "environment": {
+            "type": "array",
+            "items": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*=.*$"},
+        },
+    },
+}
+
+
+def test_cog_yaml_holds_only_keys_that_cog_knows(case: tuple[str, Project, Plan]) -> None:
+    name, _, plan = case
+    config = yaml.safe_load(render(plan)["cog.yaml"])
+    jsonschema.validate(config, COG_YAML)
+    assert config["build"]["gpu"] is (name != "cpu")
+    # Without it Cog takes CUDA 11.8 for an engine that it does not know.
+    assert ("cuda" in config["build"]) is (name != "cpu")
+    assert config["build"]["sdk_version"] == "0.23.1"
+
+
+def test_templates_stay_small() -> None:
+    templates = Path(__file__).parent.parent / "templates"
+    assert len((templates / "predict.py.j2").read_text().splitlines()) < 60
+    assert len((templates / "cog.yaml.j2").read_text().splitlines()) < 40
+
+
+def test_what_is_rendered_compiles_and_a_second_render_changes_nothing(
+    case: tuple[str, Project, Plan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, project, plan = case
+    write_render(project, plan)
+    folder = project.root / "build" / "tiny"
+    assert compileall.compile_dir(folder, quiet=1)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    write_render(project, plan)
+    assert "build/tiny is up to date" in capsys.readouterr().err
+    assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_only_changed_files_are_written_and_stale_ones_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = make_project(tmp_path, monkeypatch)
+    pack(project, "tiny")
+    write_render(project, planned(project, "tiny", None))
+    folder = project.root / "build" / "tiny"
+    (folder / "mine.txt").write_text("not rendered")
+    kept = (folder / "requirements.txt").stat().st_mtime_ns
+    # The checkpoint changes, so what was packed no longer counts: weights.json goes.
+    (project.root / "weights/tiny/vocab.json").write_text("{}")
+    lock(project, "tiny")
+    capsys.readouterr()
+    write_render(project, planned(project, "tiny", None))
+    assert "removed weights.json" in capsys.readouterr().err
+    assert not (folder / "weights.json").exists()
+    assert (folder / "mine.txt").exists()
+    assert (folder / "requirements.txt").stat().st_mtime_ns == kept
+
+
+def test_another_hardware_goes_into_a_second_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = make_project(tmp_path, monkeypatch, GPU)
+    pack(project, "tiny")
+    write_render(project, planned(project, "tiny", "cpu"))
+    assert "not the image that the spec describes" in capsys.readouterr().err
+    assert yaml.safe_load((project.root / "build/tiny@cpu/cog.yaml").read_text())["build"]["gpu"] is False
+    assert (
+        "It is not the image that the spec describes."
+        in (project.root / "build/tiny@cpu/README.md").read_text()
+    )
+    assert not (project.root / "build/tiny").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        'a "quoted" word',
+        "it's",
+        "both ' and \"",
+        "two\nlines",
+        r"^[\w]+$",
+        "",
+        "\n",
+        "üñí 😀",
+        "ends with \\n",
+        "{{ x }}",
+    ],
+)
+def test_a_literal_reads_in_cog_as_in_python(text: str) -> None:
+    source = f"class P:\n    async def run(self, x: str = Input(default={literal(text)})): ...\n"
+    read, _ = read_runner(source)
+    assert read["properties"]["x"]["default"] == text
+
+
+@pytest.mark.parametrize("text", ["ends with \\", "a\\b\nc", "''' \"\"\"", "tab\\\t\nx"])
+def test_a_text_that_cog_would_misread_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="Cog cannot read the text"):
+        literal(text)
