@@ -32,7 +32,6 @@ serve: venv ## serve MODEL on PORT until Ctrl-C
 demo: venv ## the whole path on a small real model: fetch, convert, pack, render, serve, ask
 	@scripts/demo-model $(DEMO_MODEL)
 	$(COGSMITH) pack smollm2-135m
-	$(COGSMITH) render smollm2-135m
 	$(COGSMITH) predict smollm2-135m --on local -i temperature=0 -i max_tokens=40 -i prompt='What is the capital of France?'
 
 check: venv ## format, lint, types, generated files, fast tests

@@ -33,8 +33,8 @@ def test_where_a_url_leads(tmp_path: Path, url: str, folder: str) -> None:
 @pytest.mark.parametrize(
     ("url", "message", "hint"),
     [
-        ("s3://models", "s3:// is not supported yet", "For now, use file://"),
-        ("gs://models/x", "gs:// is not supported yet", "For now, use file://"),
+        ("s3://models", "s3:// is not supported yet", "for now, use file://"),
+        ("gs://models/x", "gs:// is not supported yet", "for now, use file://"),
         (".bucket", "is not a URL of a bucket", "file://folder"),
         ("/srv/models", "is not a URL of a bucket", "file:///absolute/folder"),
         ("file:/srv/models", "is not a URL of a bucket", "file:///absolute/folder"),

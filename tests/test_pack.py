@@ -278,6 +278,14 @@ def test_what_is_not_packed(tmp_path: Path, bucket: Bucket, names: list[str], me
     assert bucket.list() == []
 
 
+def test_the_links_of_a_hugging_face_cache_are_followed(tmp_path: Path, bucket: Bucket) -> None:
+    snapshot = tmp_path / "models--a--b" / "snapshots" / "0123"
+    fill(tmp_path / "models--a--b", {"blobs/1": b"{}"})
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").symlink_to("../../blobs/1")
+    assert pack(snapshot, ["config.json"], bucket).index.files[0].size == 2
+
+
 def test_a_link_inside_the_folder_is_followed(tmp_path: Path, bucket: Bucket) -> None:
     folder = tmp_path / "m"
     fill(folder, {"blobs/1": b"{}"})

@@ -95,7 +95,7 @@ class Bucket:
             message = (
                 f"the disk of {self.folder} has {free / 1e9:.2f} GB free, {size / 1e9:.2f} GB are needed"
             )
-            raise UserError(message, "Make room, or give weights.bucket a folder on a larger disk.")
+            raise UserError(message, "make room, or give weights.bucket a folder on a larger disk")
         with self._errors():
             path, file = self._create()
             try:
@@ -128,7 +128,7 @@ class Bucket:
             yield
         except OSError as error:
             message = f"the bucket {self.folder} cannot be written ({error.strerror})"
-            raise UserError(message, "Check weights.bucket, the disk and the permissions.") from error
+            raise UserError(message, "check weights.bucket, the disk and the permissions") from error
 
 
 def open_bucket(url: str, root: Path) -> Bucket:
@@ -136,19 +136,17 @@ def open_bucket(url: str, root: Path) -> Bucket:
 
     Raises UserError for anything else.
     """
-    hint = "Use file:///absolute/folder, or file://folder for a folder of this project."
+    hint = "use file:///absolute/folder, or file://folder for a folder of this project"
     try:
         parts = urlsplit(url)
     except ValueError:
         raise UserError(f"weights.bucket: {url!r} is not a URL", hint) from None
     if parts.scheme in ("s3", "gs"):
-        raise UserError(
-            f"weights.bucket: {parts.scheme}:// is not supported yet", hint.replace("Use", "For now, use")
-        )
+        raise UserError(f"weights.bucket: {parts.scheme}:// is not supported yet", f"for now, {hint}")
     if parts.scheme != "file" or not url.lower().startswith("file://"):
         raise UserError(f"weights.bucket: {url!r} is not a URL of a bucket", hint)
     if parts.query or parts.fragment:
-        raise UserError(f"weights.bucket: {url!r} has a query or a fragment", "Write ? as %3F and # as %23.")
+        raise UserError(f"weights.bucket: {url!r} has a query or a fragment", "write ? as %3F and # as %23")
     place = unquote(("" if parts.netloc == "localhost" else parts.netloc) + parts.path)
     if not place or place.startswith("~") or not place.isprintable():
         raise UserError(f"weights.bucket: {url!r} does not name a folder", hint)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cogsmith.links import may_follow
 from cogsmith.model_config import BadJsonError, read_json
 from cogsmith.safetensors import DamagedError, Tensor, read_header
 
@@ -59,7 +60,7 @@ def read_folder(path: Path) -> Folder:
     for entry in sorted(path.iterdir()):
         if entry.name.startswith(".") or entry.is_dir():
             continue
-        if entry.is_symlink() and not _may_follow(path, entry):
+        if entry.is_symlink() and not _followed(path, entry):
             if _is_kept(entry.name) or entry.name.endswith(".safetensors"):
                 folder.problems.append(_link_problem(entry))
         elif entry.is_file():
@@ -69,11 +70,11 @@ def read_folder(path: Path) -> Folder:
     return folder
 
 
-def _may_follow(path: Path, link: Path) -> bool:
-    target = link.resolve()
-    home = path.resolve()
-    blobs = home.parent.parent / "blobs"
-    return target.is_file() and (target.is_relative_to(home) or target.parent == blobs)
+def _followed(folder: Path, link: Path) -> bool:
+    try:
+        return link.is_file() and may_follow(folder, link)
+    except (OSError, RuntimeError):
+        return False
 
 
 def _link_problem(link: Path) -> Problem:

@@ -73,7 +73,7 @@ def ensure(engine: Engine, packages: Sequence[str], cog: str) -> Path:
     if ready.exists():
         return python
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
+    with folder.with_name(folder.name + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not ready.exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -123,7 +123,7 @@ def _make(folder: Path, python: str, steps: Sequence[Step], name: str) -> None:
     import uv
 
     tool = uv.find_uv_bin()
-    log = folder.with_suffix(".log")
+    log = folder.with_name(folder.name + ".log")
     log.write_bytes(b"")
     target = ["--python", str(folder / "bin" / "python")]
     with output.waiting(f"Making the environment of {name} in {folder} (once; some minutes)"):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+# How an error of the container reads: Cog puts words of its own before it.
+CODED = re.compile(r"\bE\d{4} [A-Z]\w+: .*")
 
 
 class UserError(Exception):

@@ -64,15 +64,15 @@ def check(gguf: Path) -> None:
     except OSError as error:
         raise UserError(f"{gguf} cannot be read ({error.strerror})") from None
     if head[:4] != b"GGUF":
-        hint = "Give a .gguf file, or a folder with config.json and safetensors."
+        hint = "give a .gguf file, or a folder with config.json and safetensors"
         if head.startswith(b"version "):
-            hint = "It is a Git LFS pointer: fetch the file itself (git lfs pull)."
+            hint = "it is a Git LFS pointer: fetch the file itself (git lfs pull)"
         raise UserError(f"{gguf} is not a GGUF file", hint)
     version = struct.unpack("<I", head[4:])[0] if len(head) == 8 else 0
     if version not in _VERSIONS:
         known = " and ".join(map(str, _VERSIONS))
         message = f"{gguf} is a GGUF file of a version that is not known ({version}, known are {known})"
-        raise UserError(message, "Convert it again with a current llama.cpp; big-endian files are not read.")
+        raise UserError(message, "convert it again with a current llama.cpp; big-endian files are not read")
 
 
 @contextlib.contextmanager
@@ -86,7 +86,7 @@ def _check_space(gguf: Path, folder: Path) -> None:
     needed, free = gguf.stat().st_size * _GROWTH, shutil.disk_usage(folder).free
     if free < needed:
         message = f"the disk of {folder} has {free / 1e9:.1f} GB free, converting {gguf} may take {needed / 1e9:.1f} GB"
-        raise UserError(message, "Make room, or set COGSMITH_CACHE to a folder on a larger disk.")
+        raise UserError(message, "make room, or set COGSMITH_CACHE to a folder on a larger disk")
 
 
 def _run(command: list[str], gguf: Path, log: Path) -> None:
@@ -111,7 +111,7 @@ def _run(command: list[str], gguf: Path, log: Path) -> None:
             _end(child)
             raise
     if status:
-        raise UserError(f"{gguf} cannot be converted: {_reason(status, log)}", f"The whole log is {log}.")
+        raise UserError(f"{gguf} cannot be converted: {_reason(status, log)}", f"the whole log is {log}")
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

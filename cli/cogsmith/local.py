@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,10 +14,10 @@ from typing import Any
 
 import httpx
 
-from cogsmith.errors import UserError
+from cogsmith.errors import CODED, UserError
+from cogsmith_runtime import lifeline
 
 BOOT_REPORT = "cogsmith boot report: "
-CODED = re.compile(r"\bE\d{4} [A-Z]\w+: .*")
 # The server ends its worker and the engine ends its own group within this; then everything left is killed.
 GRACE_SECONDS = 10
 
@@ -86,17 +84,14 @@ class LocalServer:
     def __enter__(self) -> LocalServer:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         server = [str(self._python), "-m", "cog.server.http", "--host", "127.0.0.1"]
-        lifeline = [sys.executable, "-m", "cogsmith_runtime.lifeline", "--grace", str(GRACE_SECONDS), "--"]
         with self.log.open("wb") as sink:
-            self._process = subprocess.Popen(
-                [*lifeline, *server],
+            self._process = lifeline.start(
+                server,
+                GRACE_SECONDS,
                 cwd=self._folder,
                 env=self._environment,
-                stdin=subprocess.PIPE,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                # Ctrl-C reaches the whole foreground group; the server must outlive it until the client has let go.
-                start_new_session=True,
             )
         return self
 
@@ -107,16 +102,8 @@ class LocalServer:
 
     def stop(self) -> None:
         """End everything that was started, and wait until it is gone."""
-        process = self._process
-        if process is None:
-            return
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(GRACE_SECONDS + 10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if self._process is not None:
+            lifeline.stop(self._process)
         self._process = None
 
     def wait_ready(self, timeout: float, say: Callable[[str], None]) -> dict[str, float]:
@@ -138,7 +125,7 @@ class LocalServer:
             health = self._health()
             status = health.get("status")
             if status in {"READY", "BUSY"}:
-                return _boot_report(health)
+                return self._boot_report()
             if status in {"SETUP_FAILED", "DEFUNCT"}:
                 raise self._setup_failed(str((health.get("setup") or {}).get("logs", "")))
             progress = self._progress()
@@ -174,6 +161,13 @@ class LocalServer:
             return {}
         return answer
 
+    def _boot_report(self) -> dict[str, float]:
+        for line in reversed(self.log.read_text(errors="replace").splitlines()):
+            _, mark, report = line.partition(BOOT_REPORT)
+            if mark:
+                return {str(phase): float(seconds) for phase, seconds in json.loads(report).items()}
+        return {}
+
     def _progress(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()
         marked = [line.partition("cogsmith: ")[2] for line in lines if "cogsmith: " in line]
@@ -188,15 +182,6 @@ class LocalServer:
             f"the setup failed: {lines[-1] if lines else _last_line(self.log)}",
             f"the logs are in {self.log.parent}",
         )
-
-
-def _boot_report(health: Mapping[str, Any]) -> dict[str, float]:
-    logs = str((health.get("setup") or {}).get("logs", ""))
-    for line in reversed(logs.splitlines()):
-        _, mark, report = line.partition(BOOT_REPORT)
-        if mark:
-            return {str(phase): float(seconds) for phase, seconds in json.loads(report).items()}
-    return {}
 
 
 def _last_line(log: Path) -> str:

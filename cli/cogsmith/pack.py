@@ -21,6 +21,7 @@ from crc32c import crc32c
 
 from cogsmith.bucket import Bucket
 from cogsmith.errors import UserError
+from cogsmith.links import may_follow
 from cogsmith_runtime.weights.index import GRANULE, Index, Member, clash, path_problem
 
 # Offsets of this multiple let a file inside the tar be mapped, or read past the page cache.
@@ -103,7 +104,7 @@ def pack(folder: Path, files: Sequence[str], bucket: Bucket, *, progress: Progre
         sent = tar.keep(key)
     if bucket.size(key) != index.size:
         message = f"{bucket.path(key)} has {bucket.size(key)} bytes, but {index.size} belong under this name"
-        raise UserError(message, "It is half a copy: remove it and pack again.")
+        raise UserError(message, "it is half a copy: remove it and pack again")
     text = index.dumps().encode()
     with bucket.put(len(text)) as side:
         side.file.write(text)
@@ -147,26 +148,26 @@ def _check_names(folder: Path, paths: list[str]) -> None:
         raise UserError(f"{folder} has no files to pack")
     for path in paths:
         if problem := path_problem(path):
-            raise UserError(f"{folder}: {path!r} {problem}", "Rename it, or leave it out.")
+            raise UserError(f"{folder}: {path!r} {problem}", "rename it, or leave it out")
     if pair := clash(paths):
         message = f"{folder}: {pair[0]!r} and {pair[1]!r} are one and the same on some disks"
-        raise UserError(message, "Rename one of them, or leave it out.")
+        raise UserError(message, "rename one of them, or leave it out")
 
 
 def _stat(folder: Path, path: str) -> os.stat_result:
-    """Of a plain file inside the folder, links followed. Raises UserError."""
+    """Of a plain file that belongs to the folder, links followed. Raises UserError."""
     source = folder / path
     try:
-        inside = source.resolve(strict=True).is_relative_to(folder.resolve())
+        inside = may_follow(folder, source)
         found = source.stat()
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "a link that leads in circles"
         raise UserError(f"{source} cannot be read ({reason})") from None
     if not inside:
-        hint = "Put a copy of the file in its place, or leave it out."
+        hint = "put a copy of the file in its place, or leave it out"
         raise UserError(f"{source} is a link to {source.resolve()}, outside of {folder}", hint)
     if not stat.S_ISREG(found.st_mode):
-        raise UserError(f"{source} is not a plain file", "Leave it out.")
+        raise UserError(f"{source} is not a plain file", "leave it out")
     return found
 
 
@@ -255,7 +256,7 @@ def _read(entry: Entry, file: FileIO, buffer: memoryview) -> int:
 
 
 def _changed(entry: Entry) -> UserError:
-    hint = "Wait until nothing writes to it any more, then pack again."
+    hint = "wait until nothing writes to it any more, then pack again"
     return UserError(f"{entry.source} changed while it was packed", hint)
 
 

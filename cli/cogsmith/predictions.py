@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import httpx_sse
 
-from cogsmith.errors import PredictionError, UserError
+from cogsmith.errors import CODED, PredictionError, UserError
 
 
 @dataclass
@@ -87,6 +87,8 @@ def _end(answer: Answer, event: Mapping[str, Any]) -> Answer:
     if status == "canceled":
         raise PredictionError("the prediction was canceled")
     if status != "succeeded":
-        raise PredictionError(str(prediction.get("error") or "the prediction failed"))
+        said = str(prediction.get("error") or "the prediction failed")
+        coded = CODED.search(said)
+        raise PredictionError(coded.group() if coded else said)
     answer.metrics = dict(prediction.get("metrics") or {})
     return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from cogsmith.paths import Project, cache_dir
 from cogsmith.plan import Plan
 from cogsmith.spec import load_spec
 from cogsmith.verbs.render import render
+from cogsmith_runtime.weights import Index
 
 # What the setup may take on top of the engine's own start: fetching at 20 MiB/s, the slowest link that is of any use.
 FETCH_BYTES_PER_SECOND = 20 * 2**20
@@ -87,10 +89,6 @@ def _weights(project: Project, plan: Plan) -> str | None:
 
 
 def _digest(plan: Plan) -> str:
-    import json
-
-    from cogsmith_runtime.weights.index import Index
-
     return Index.parse(json.dumps(plan.index)).digest
 
 

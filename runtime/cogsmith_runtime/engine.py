@@ -53,7 +53,7 @@ class Engine:
         folder.mkdir(parents=True, exist_ok=True)
         log = folder / "engine.log"
         port = _free_port()
-        say(f"engine: {settings.engine.name} {settings.engine.version}, log: {log}")
+        say(f"cogsmith: starting {settings.engine.name} {settings.engine.version}; log: {log}")
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 *lifeline.command(_argv(settings.engine, model, port)),
@@ -146,6 +146,7 @@ class Engine:
                     raise startup.not_ready(limit, self.log_text())
                 if loading is None and settings.engine.load_mark in self.log_text():
                     loading = time.monotonic()
+                    say("cogsmith: loading the weights")
                 await asyncio.wait([self._exit], timeout=_POLL)
         finally:
             await client.close()

@@ -60,6 +60,7 @@ class Model:
         began = time.monotonic()
         cache = Path(os.environ.get("COGSMITH_CACHE", _CACHE))
         source = None if weights is None else str(weights)
+        say("cogsmith: fetching the weights")
         folder = await asyncio.to_thread(
             obtain, source, root / "weights.json", settings.weights_url, cache, _Progress()
         )
@@ -78,6 +79,8 @@ class Model:
             "warm_up": warm_up,
         }
         say("cogsmith boot report: " + json.dumps({name: round(value, 3) for name, value in times.items()}))
+        # Cog closes the setup's log when setup returns, and a line written just before can miss it.
+        await asyncio.sleep(0.1)
         return model
 
     def stream(self, inputs: Mapping[str, object]) -> Iterator[str]:
@@ -98,6 +101,7 @@ class Model:
     async def _warm_up(self) -> float:
         """Seconds of a first answer. Kernels that do not work show here, while /health has long said 200."""
         began = time.monotonic()
+        say("cogsmith: asking for a first answer")
         await self._client.learn_model()
         request = self._prompts.warm_up(_WARM_UP_TOKENS)
         try:

@@ -138,6 +138,8 @@ class Prompts:
             value.encode()
         except UnicodeEncodeError:
             raise errors.not_text(name) from None
+        if name == "system_prompt" and value == self._settings.prompt.system:
+            return value  # the spec's own, which may hold control tokens
         for token in self._special:
             if token in value:
                 raise errors.special_token(name, token)
@@ -149,7 +151,8 @@ class Prompts:
             {"role": "user", "content": texts.get("prompt") or ""}
         ]
         if any(message["role"] == "system" for message in messages):
-            if system is not None and system != self._settings.prompt.system:
+            # An empty one is no system prompt: it is what the schema gives where a request gives none.
+            if system and system != self._settings.prompt.system:
                 raise errors.conflicting_inputs(
                     "system_prompt is given and messages hold a system message.", "Send one of them."
                 )

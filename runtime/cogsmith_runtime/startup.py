@@ -64,7 +64,8 @@ _CAUSES = (
         "NoKvCache",
         r"No available memory for the cache blocks",
         "the weights leave no memory for the KV cache.",
-        "Choose a larger hardware, a quantized model, or a higher engine.gpu_memory_utilization.",
+        "Choose a larger hardware, a quantized model, a higher engine.gpu_memory_utilization, "
+        "or a higher engine.kv_cache_memory_bytes where that is set.",
     ),
     _cause(
         "E2107",

@@ -42,7 +42,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "models").mkdir()
     (root / "weights").symlink_to(MODEL.parent)
     (root / "models/smol.yaml").write_text(SPEC)
-    (root / "models/cramped.yaml").write_text(SPEC + "engine: {kv_cache_memory_bytes: 2000000}\n")
+    (root / "models/cramped.yaml").write_text(SPEC + "engine: {kv_cache_memory_bytes: 20000000}\n")
     for name in ("smol", "cramped"):
         done = cogsmith(root, "pack", name)
         assert done.returncode == 0, done.stderr

@@ -74,14 +74,16 @@ class Stream:
     ended: float = 0.0
 
     def __post_init__(self) -> None:
-        self._client = httpx.Client(timeout=httpx.Timeout(10, read=120))
         self._drop = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
         url = f"{self.server.url}/predictions"
-        with httpx_sse.connect_sse(self._client, "POST", url, json={"input": self.inputs}) as source:
+        with (
+            httpx.Client(timeout=httpx.Timeout(10, read=120)) as client,
+            httpx_sse.connect_sse(client, "POST", url, json={"input": self.inputs}) as source,
+        ):
             self.status = source.response.status_code
             if self.status != 200:
                 self.end = json.loads(source.response.read())
@@ -123,15 +125,17 @@ def wait_for(condition: Any, seconds: float, what: str) -> float:
 
 
 def processes(root: Path) -> list[int]:
-    """Every live process that was started for a project: its folder is in their environment."""
+    """Every live process that was started for a project: its folder is in their environment, or they work below it."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            environment = (entry / "environ").read_bytes()
             state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            # The engine's children write their names over their environment.
+            below = Path(os.readlink(entry / "cwd")).is_relative_to(root / ".cogsmith")
+            ours = below or f"COGSMITH_LOG_DIR={root}".encode() in (entry / "environ").read_bytes()
         except OSError:
             continue
-        if f"COGSMITH_LOG_DIR={root}".encode() in environment and state != "Z":
+        if ours and state != "Z":
             found.append(int(entry.name))
     return found
 
@@ -155,11 +159,3 @@ def _words(pid: int) -> list[str]:
         )
     except OSError:
         return []
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

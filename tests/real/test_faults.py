@@ -7,24 +7,31 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from .conftest import cogsmith, environment, start_server
-from .served import Stream, leftovers, processes, wait_for
+from .served import Served, Stream, leftovers, processes, wait_for
 
 LONG = {"prompt": "Tell me a long story about a lighthouse.", "max_tokens": 1500, "min_tokens": 1500}
 
 
+@pytest.fixture
+def server(project: Path, tmp_path: Path) -> Iterator[Served]:
+    running = start_server(project, tmp_path / "serve.log")
+    yield running
+    running.process.kill()
+
+
 @pytest.fixture(autouse=True)
-def nothing_is_left(project: Path) -> object:
+def nothing_is_left(project: Path) -> Iterator[None]:
     yield
     assert leftovers(project) == []
 
 
-def test_a_killed_engine_fails_its_predictions_and_the_health_check(project: Path, tmp_path: Path) -> None:
-    server = start_server(project, tmp_path / "serve.log")
+def test_a_killed_engine_fails_its_predictions_and_the_health_check(server: Served) -> None:
     streams = [Stream(server, LONG) for _ in range(2)]
     for stream in streams:
         stream.first()
@@ -34,15 +41,14 @@ def test_a_killed_engine_fails_its_predictions_and_the_health_check(project: Pat
         stream.join(20)
         assert stream.ended - killed < 10
         assert stream.end["status"] == "failed"
-        assert stream.end["error"].startswith("E2"), stream.end["error"]
+        assert " E2" in stream.end["error"], stream.end["error"]
     assert wait_for(lambda: server.health() == "UNHEALTHY", 10, "the health check") < 10
     # The command that serves is killed outright: nobody tells its children, and still none stays.
     server.process.kill()
     server.process.wait()
 
 
-def test_a_frozen_engine_is_noticed(project: Path, tmp_path: Path) -> None:
-    server = start_server(project, tmp_path / "serve.log")
+def test_a_frozen_engine_is_noticed(server: Served) -> None:
     stream = Stream(server, LONG)
     stream.first()
     os.kill(server.engine_core(), signal.SIGSTOP)
@@ -50,7 +56,7 @@ def test_a_frozen_engine_is_noticed(project: Path, tmp_path: Path) -> None:
     stream.join(60)
     assert stream.ended - frozen < 45
     assert stream.end["status"] == "failed"
-    assert stream.end["error"].startswith("E2003"), stream.end["error"]
+    assert " E2003 EngineHung: " in stream.end["error"], stream.end["error"]
     wait_for(lambda: server.health() == "UNHEALTHY", 10, "the health check")
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(60) == 130
