@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import time
@@ -17,6 +18,8 @@ import httpx
 from cogsmith.errors import CODED, UserError
 from cogsmith_runtime import lifeline
 
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+FIELDS = re.compile(r"( (source|logger|target)=\S+)+\s*$")
 BOOT_REPORT = "cogsmith boot report: "
 # The server ends its worker and the engine ends its own group within this; then everything left is killed.
 GRACE_SECONDS = 10
@@ -162,16 +165,18 @@ class LocalServer:
         return answer
 
     def _boot_report(self) -> dict[str, float]:
-        for line in reversed(self.log.read_text(errors="replace").splitlines()):
-            _, mark, report = line.partition(BOOT_REPORT)
-            if mark:
-                return {str(phase): float(seconds) for phase, seconds in json.loads(report).items()}
-        return {}
+        marked = [line.partition(BOOT_REPORT)[2] for line in self._lines() if BOOT_REPORT in line]
+        report = json.loads(marked[-1]) if marked else {}
+        return {str(phase): float(seconds) for phase, seconds in report.items()}
 
     def _progress(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines()
-        marked = [line.partition("cogsmith: ")[2] for line in lines if "cogsmith: " in line]
-        return marked[-1].strip().capitalize() if marked else ""
+        marked = [line.partition("cogsmith: ")[2] for line in self._lines() if "cogsmith: " in line]
+        return marked[-1].capitalize() if marked else ""
+
+    def _lines(self) -> list[str]:
+        """The server's log, without what Cog's logger puts around a line of the model: colours, and fields behind it."""
+        text = ANSI.sub("", self.log.read_text(errors="replace"))
+        return [FIELDS.sub("", line) for line in text.splitlines()]
 
     def _setup_failed(self, logs: str) -> UserError:
         coded = CODED.findall(logs)
