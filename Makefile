@@ -4,9 +4,9 @@ PORT ?= 8393
 INPUT ?= prompt=What is the capital of France?
 COGSMITH = .venv/bin/cogsmith
 DEMO_MODEL = weights/SmolLM2-135M-Instruct.Q4_1.gguf
-PYTHON_FILES = cli runtime scripts tests
+PYTHON_FILES = cli runtime scripts tests benchmarks
 
-.PHONY: help venv lock pack render predict serve demo check fix test pins golden clean
+.PHONY: help venv lock pack render predict serve demo check fix test pins golden bench-help clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,8 +51,11 @@ test: check ## everything: `make check`, then the tests on the real engine
 golden: venv ## rewrite the golden files; read the diff
 	.venv/bin/pytest -q tests --ignore tests/real --update-golden
 
+bench-help: venv ## CPU time of --help against importing click
+	.venv/bin/python benchmarks/help/measure.py
+
 pins: venv ## compile the engines' exact requirements again
 	.venv/bin/python scripts/compile_pins.py
 
 clean: ## remove what can be made again in this folder (the user's cache stays)
-	rm -rf build .bucket .cogsmith .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build .cogsmith .pytest_cache .mypy_cache .ruff_cache

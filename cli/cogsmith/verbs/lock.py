@@ -25,10 +25,16 @@ def lock(project: Project, name: str) -> Lock:
     return write_lock(project, spec, checkpoint, _still_packed(project, spec, checkpoint))
 
 
-def write_lock(project: Project, spec: Spec, checkpoint: Checkpoint, weights: PackedWeights | None) -> Lock:
-    """Resolve, check that the spec and the checkpoint go together, and write the file if it changes."""
+def checked_lock(spec: Spec, checkpoint: Checkpoint, weights: PackedWeights | None) -> Lock:
+    """Resolve a spec and see that it goes together with its checkpoint."""
     resolved = resolve(spec, checkpoint, engine_of(spec), weights)
     make_plan(spec, resolved)
+    return resolved
+
+
+def write_lock(project: Project, spec: Spec, checkpoint: Checkpoint, weights: PackedWeights | None) -> Lock:
+    """Write the file of a checked lock if it changes."""
+    resolved = checked_lock(spec, checkpoint, weights)
     path = project.lock_path(spec.name)
     shown = path.relative_to(project.root)
     text = resolved.text()

@@ -15,7 +15,7 @@ from cogsmith.paths import Project
 from cogsmith.plan import engine_of
 from cogsmith.source import read_source
 from cogsmith.spec import Spec, load_spec
-from cogsmith.verbs.lock import write_lock
+from cogsmith.verbs.lock import checked_lock, write_lock
 
 
 def pack(project: Project, name: str) -> Lock:
@@ -33,7 +33,7 @@ def pack(project: Project, name: str) -> Lock:
         step(f"{spec.name} is packed already: {known.digest[:16]}…, {size(known.size)}")
         return write_lock(project, spec, checkpoint, known)
     # Whether spec and checkpoint go together is told before gigabytes are read.
-    write_lock(project, spec, checkpoint, None)
+    checked_lock(spec, checkpoint, None)
     packed = _pack(checkpoint, bucket)
     state = project.state_dir(spec.name) / "pack.json"
     state.parent.mkdir(parents=True, exist_ok=True)
