@@ -11,6 +11,7 @@ CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+INDEX = "model.safetensors.index.json"
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -65,3 +66,18 @@ def write_checkpoint(folder: Path, *, chat_template: str | None = CHATML, **conf
         folder / "model.safetensors", {"model.embed_tokens.weight": (256, 64), "model.norm.weight": (64,)}
     )
     return folder
+
+
+def edit(path: Path, **changes: Any) -> None:
+    """Change keys of a JSON file."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def shard(folder: Path, places: dict[str, str] | None = None) -> None:
+    """Two shards instead of one file, and an index."""
+    (folder / "model.safetensors").unlink()
+    write_safetensors(folder / "model-00001-of-00002.safetensors", {"a": (4, 4), "b": (2,)})
+    write_safetensors(folder / "model-00002-of-00002.safetensors", {"c": (8,)})
+    first, second = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+    places = places or {"a": first, "b": first, "c": second}
+    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))

@@ -11,29 +11,13 @@ from typing import Any
 
 import pytest
 
-from checkpoints import CHATML, write_checkpoint, write_safetensors
+from checkpoints import CHATML, INDEX, edit, shard, write_checkpoint
 from cogsmith.checkpoint import read_checkpoint
-
-INDEX = "model.safetensors.index.json"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_checkpoint(tmp_path / "tiny")
-
-
-def edit(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-def shard(folder: Path, places: dict[str, str] | None = None) -> None:
-    """Two shards instead of one file, and an index."""
-    (folder / "model.safetensors").unlink()
-    write_safetensors(folder / "model-00001-of-00002.safetensors", {"a": (4, 4), "b": (2,)})
-    write_safetensors(folder / "model-00002-of-00002.safetensors", {"c": (8,)})
-    first, second = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
-    places = places or {"a": first, "b": first, "c": second}
-    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
 
 
 def raw_header(folder: Path, header: object, data: int) -> None:

@@ -32,6 +32,7 @@ class CheckpointFacts(Facts):
     model_type: str
     dtype: str | None
     context: int | None
+    rope_scaling: str | None
     vocab_size: int | None
     layers: int | None
     hidden_size: int | None
@@ -90,29 +91,14 @@ class Lock(Facts):
 def resolve(spec: Spec, checkpoint: Checkpoint, engine: Engine, weights: PackedWeights | None) -> Lock:
     """The lock of a spec whose checkpoint was read."""
     template = checkpoint.chat_template
+    same = {
+        name: getattr(checkpoint, name)
+        for name in CheckpointFacts.model_fields.keys() - {"chat_template_sha256"}
+    }
+    hashed = {"chat_template_sha256": None if template is None else _sha256(template)}
     return Lock(
         model=spec.model,
-        checkpoint=CheckpointFacts(
-            architecture=checkpoint.architecture,
-            model_type=checkpoint.model_type,
-            dtype=checkpoint.dtype,
-            context=checkpoint.context,
-            vocab_size=checkpoint.vocab_size,
-            layers=checkpoint.layers,
-            hidden_size=checkpoint.hidden_size,
-            heads=checkpoint.heads,
-            kv_heads=checkpoint.kv_heads,
-            head_dim=checkpoint.head_dim,
-            parameters=checkpoint.parameters,
-            tensors=checkpoint.tensors,
-            tensor_bytes=checkpoint.tensor_bytes,
-            quantization=checkpoint.quantization,
-            chat_template_sha256=None if template is None else _sha256(template),
-            system_role=checkpoint.system_role,
-            eos_token_ids=list(checkpoint.eos_token_ids),
-            special_tokens=list(checkpoint.special_tokens),
-            sampling=dict(checkpoint.sampling),
-        ),
+        checkpoint=CheckpointFacts.model_validate(same | hashed, strict=False),
         engine=engine_pins(engine),
         cog=spec.cog,
         weights=weights,

@@ -88,40 +88,50 @@ def make_plan(spec: Spec, lock: Lock, hardware: str | None = None) -> Plan:
     ]
     if mistakes:
         raise MistakesError(mistakes)
-    context = spec.context or min(facts.context or CONTEXT_LIMIT, CONTEXT_LIMIT)
-    concurrency = spec.concurrency or (CPU_CONCURRENCY if machine.gpu is None else GPU_CONCURRENCY)
-    sampling = _sampling(spec, facts, context)
-    inputs = tuple(_filled(entry, spec, sampling, context) for entry in spec.signature)
-    moved = hardware is not None and machine.name != spec.machine.name
+    settings, inputs = _settings(spec, lock, engine, machine)
+    moved = machine.name != spec.machine.name
     return Plan(
         name=spec.name,
         folder=f"{spec.name}@{machine.name.replace(':', '-')}" if moved else spec.name,
         engine=engine,
         hardware=machine,
         cog=spec.cog,
-        concurrency=concurrency,
+        concurrency=settings.concurrency,
         inputs=inputs,
-        settings=Settings(
-            name=spec.name,
-            engine=_engine_settings(spec, facts, engine, machine, context, concurrency),
-            context=context,
-            concurrency=concurrency,
-            prompt=PromptSettings(
-                template=spec.prompt.template,
-                system=spec.prompt.system,
-                special_tokens=tuple(facts.special_tokens),
-            ),
-            inputs=tuple(entry.name for entry in inputs),
-            sampling=sampling,
-            stop=tuple(spec.stop),
-            weights_url=_weights_url(spec, lock),
-        ),
+        settings=settings,
         packages=tuple(spec.image.python_packages),
         system_packages=(*engine.libraries.values(), *spec.image.system_packages),
         run=tuple(spec.image.run),
         environment=dict(spec.environment),
         index=lock.weights.index if lock.weights else None,
     )
+
+
+def _settings(
+    spec: Spec, lock: Lock, engine: Engine, machine: Hardware
+) -> tuple[Settings, tuple[Input, ...]]:
+    """What the container reads, and the signature that goes with it."""
+    facts = lock.checkpoint
+    context = spec.context or min(facts.context or CONTEXT_LIMIT, CONTEXT_LIMIT)
+    concurrency = spec.concurrency or (CPU_CONCURRENCY if machine.gpu is None else GPU_CONCURRENCY)
+    sampling = _sampling(spec, facts, context)
+    inputs = tuple(_filled(entry, spec, sampling, context) for entry in spec.signature)
+    settings = Settings(
+        name=spec.name,
+        engine=_engine_settings(spec, facts, engine, machine, context, concurrency),
+        context=context,
+        concurrency=concurrency,
+        prompt=PromptSettings(
+            template=spec.prompt.template,
+            system=spec.prompt.system,
+            special_tokens=tuple(facts.special_tokens),
+        ),
+        inputs=tuple(entry.name for entry in inputs),
+        sampling=sampling,
+        stop=tuple(spec.stop),
+        weights_url=_weights_url(spec, lock),
+    )
+    return settings, inputs
 
 
 def _machine(spec: Spec, hardware: str | None) -> Hardware:
@@ -134,7 +144,8 @@ def _machine(spec: Spec, hardware: str | None) -> Hardware:
 
 
 def _context_mistakes(spec: Spec, facts: CheckpointFacts) -> list[Mistake]:
-    if spec.context and facts.context and spec.context > facts.context:
+    # How far position scaling stretches a context depends on its kind: the engine knows, and says so at start.
+    if facts.rope_scaling is None and spec.context and facts.context and spec.context > facts.context:
         return [
             spec.mistake(
                 "context",
