@@ -123,6 +123,24 @@ def test_a_second_pack_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (tmp_path / "models/tiny.lock").read_text() == lock
 
 
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["packed here", "packed on another machine"])
+def test_a_lock_forgets_weights_that_are_not_the_checkpoints(
+    elsewhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_project(tmp_path, monkeypatch)
+    assert cogsmith("pack", "tiny", cwd=tmp_path).returncode == 0
+    if elsewhere:
+        (tmp_path / ".cogsmith/tiny/pack.json").unlink()
+    packed = (tmp_path / "models/tiny.lock").read_text()
+    assert "models/tiny.lock is up to date" in cogsmith("lock", "tiny", cwd=tmp_path).stderr
+    generation = tmp_path / "weights/tiny/generation_config.json"
+    generation.write_text(generation.read_text().replace("0.6", "0.7"))  # of the same size
+    assert cogsmith("lock", "tiny", cwd=tmp_path).returncode == 0
+    assert "weights: null" in (tmp_path / "models/tiny.lock").read_text()
+    assert cogsmith("pack", "tiny", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "models/tiny.lock").read_text() != packed
+
+
 def test_predict_needs_packed_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_project(tmp_path, monkeypatch)
     assert cogsmith("lock", "tiny", cwd=tmp_path).returncode == 0

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import hashlib
+import json
 
 from cogsmith.checkpoint import Checkpoint
 from cogsmith.errors import UserError
 from cogsmith.lock import Lock, PackedWeights, load_lock, resolve
 from cogsmith.output import step
+from cogsmith.pack import fingerprint
 from cogsmith.paths import Project
 from cogsmith.plan import engine_of, make_plan
 from cogsmith.source import read_source
 from cogsmith.spec import Spec, load_spec
+from cogsmith_runtime.weights import Index
 
 
 def lock(project: Project, name: str) -> Lock:
@@ -49,17 +52,40 @@ def write_lock(project: Project, spec: Spec, checkpoint: Checkpoint, weights: Pa
 
 
 def _still_packed(project: Project, spec: Spec, checkpoint: Checkpoint) -> PackedWeights | None:
-    """The old lock's weights, where every packed file still has the size that was packed."""
+    """The old lock's weights, as far as can be told without reading tensors that they are this checkpoint's."""
     try:
-        old = load_lock(project.lock_path(spec.name), spec, engine_of(spec))
+        old = load_lock(project.lock_path(spec.name), spec, engine_of(spec)).weights
     except UserError:
         return None
-    if old.weights is None:
+    if old is None:
         return None
-    packed = {member["path"]: member["size"] for member in old.weights.index["files"]}
-    return old.weights if packed == sizes(checkpoint.folder, checkpoint.files) else None
+    known = packed_state(project, spec)
+    if known is not None:
+        same = known == {
+            "fingerprint": fingerprint(checkpoint.folder, checkpoint.files),
+            "digest": old.digest,
+        }
+    else:  # packed on another machine
+        same = _looks_like(Index.parse(json.dumps(old.index)), checkpoint)
+    return old if same else None
 
 
-def sizes(folder: Path, files: tuple[str, ...]) -> dict[str, int]:
-    """path -> bytes."""
-    return {file: (folder / file).stat().st_size for file in files}
+def packed_state(project: Project, spec: Spec) -> dict[str, str] | None:
+    """What `pack` noted on this machine: the fingerprint of the files it read, and their digest."""
+    try:
+        return dict(json.loads((project.state_dir(spec.name) / "pack.json").read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def _looks_like(index: Index, checkpoint: Checkpoint) -> bool:
+    """The same files of the same sizes, and all but the tensors the same bytes."""
+    if {member.path for member in index.files} != set(checkpoint.files):
+        return False
+    for member in index.files:
+        path = checkpoint.folder / member.path
+        if path.stat().st_size != member.size:
+            return False
+        if path.suffix != ".safetensors" and hashlib.sha256(path.read_bytes()).hexdigest() != member.sha256:
+            return False
+    return True

@@ -15,7 +15,7 @@ from cogsmith.paths import Project
 from cogsmith.plan import engine_of
 from cogsmith.source import read_source
 from cogsmith.spec import Spec, load_spec
-from cogsmith.verbs.lock import checked_lock, write_lock
+from cogsmith.verbs.lock import checked_lock, packed_state, write_lock
 
 
 def pack(project: Project, name: str) -> Lock:
@@ -53,10 +53,9 @@ def _pack(checkpoint: Checkpoint, bucket: Bucket) -> PackedWeights:
 def _packed_before(project: Project, spec: Spec, bucket: Bucket, print_: str) -> PackedWeights | None:
     try:
         weights = load_lock(project.lock_path(spec.name), spec, engine_of(spec)).weights
-        state = json.loads((project.state_dir(spec.name) / "pack.json").read_text())
-    except (UserError, OSError, ValueError):
+    except UserError:
         return None
-    if weights is None or state != {"fingerprint": print_, "digest": weights.digest}:
+    if weights is None or packed_state(project, spec) != {"fingerprint": print_, "digest": weights.digest}:
         return None
     key = f"{weights.digest}.tar"
     return weights if bucket.exists(key) and bucket.size(key) == weights.size else None
