@@ -61,21 +61,36 @@ def test_mistakes_are_one_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert all(". Hint: " in line for line in lines)
 
 
+def test_check_finds_a_wrong_engine_argument_without_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_project(
+        tmp_path,
+        monkeypatch,
+        "model: weights/tiny\nbackend: vllm\nhardware: l40s\nstop: ['']\nengine:\n  gpu_memory_utilisation: 0.5\n",
+    )
+    done = cogsmith("check", "tiny", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "models/tiny.yaml:4: stop[0]: is empty. Hint: remove it",
+        "models/tiny.yaml:6: engine.gpu_memory_utilisation: is no argument of vllm 0.33.0. "
+        "Hint: did you mean gpu_memory_utilization?",
+    ]
+
+
 def test_mistakes_that_need_the_checkpoint_name_the_line_of_the_spec(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_project(
         tmp_path,
         monkeypatch,
-        "model: weights/tiny\nbackend: vllm\nhardware: l40s\ncontext: 4096\nengine:\n  gpu_memory_utilisation: 0.5\n",
+        "model: weights/tiny\nbackend: vllm\nhardware: l40s\ncontext: 4096\n",
     )
     done = cogsmith("lock", "tiny", cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "models/tiny.yaml:4: context: is 4096, must be <= 2048, the most that this checkpoint was made for. "
         "Hint: set context: 2048 or lower",
-        "models/tiny.yaml:6: engine.gpu_memory_utilisation: is no argument of vllm 0.33.0. "
-        "Hint: did you mean gpu_memory_utilization?",
     ]
     assert not (tmp_path / "models/tiny.lock").exists()
 
@@ -103,7 +118,70 @@ def test_a_lock_that_the_spec_has_left_behind_is_told(
     (tmp_path / "models/tiny.lock").write_text("version: 1\nmodel: [\n")
     done = cogsmith("render", "tiny", cwd=tmp_path)
     assert done.stderr.startswith("Error: models/tiny.lock cannot be read: ")
-    assert "Hint: run `cogsmith lock tiny`" in done.stderr
+    assert "run `cogsmith lock tiny`" in done.stderr
+
+
+def test_check_tells_every_mistake_of_every_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_project(tmp_path, monkeypatch)
+    (tmp_path / "models/bad.yaml").write_text("model: 3\nbackend: vllm\nhardware: cpu\n")
+    (tmp_path / "models/dangling.yaml").symlink_to("nowhere")
+    (tmp_path / "models/worse.yaml").write_text("backend: vllm\nhardware: gpu\n")
+    done = cogsmith("check", cwd=tmp_path)
+    assert done.returncode == 1
+    errors = [
+        line for line in done.stderr.splitlines() if line.startswith(("models/bad", "models/worse", "Error"))
+    ]
+    assert len(errors) == 4, done.stderr
+    assert "Error: models/dangling.yaml is no file" in errors
+    assert "models/tiny.yaml: ok" in done.stderr
+    (tmp_path / "models/other.yml").write_text("")
+    assert "rename models/other.yml to other.yaml" in cogsmith("check", "other", cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("digest: ", "digest: f", "the digest or the size is not the index's"),
+        ("path: config.json", "path: ../../etc/x", "E2202"),
+        ("model_type: llama", "model_type: 3", "checkpoint.model_type"),
+        ("version: 1", "\xff", "cannot be read"),
+    ],
+    ids=["digest", "path", "type", "bytes"],
+)
+def test_a_lock_edited_by_hand_is_told(
+    old: str, new: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_project(tmp_path, monkeypatch)
+    assert cogsmith("pack", "tiny", cwd=tmp_path).returncode == 0
+    lock = tmp_path / "models/tiny.lock"
+    whole = lock.read_text()
+    lock.write_bytes(whole.replace(old, new, 1).encode("latin-1"))
+    for verb in ("check", "render"):
+        done = cogsmith(verb, "tiny", cwd=tmp_path)
+        assert done.returncode == 1
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+    assert cogsmith("pack", "tiny", cwd=tmp_path).returncode == 0
+    assert lock.read_text() == whole
+
+
+def test_a_lock_for_another_engine_keeps_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_project(tmp_path, monkeypatch)
+    assert cogsmith("pack", "tiny", cwd=tmp_path).returncode == 0
+    spec = tmp_path / "models/tiny.yaml"
+    spec.write_text(spec.read_text().replace("hardware: cpu", "hardware: l40s"))
+    assert cogsmith("lock", "tiny", cwd=tmp_path).returncode == 0
+    assert "weights: null" not in (tmp_path / "models/tiny.lock").read_text()
+
+
+def test_a_disk_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_project(tmp_path, monkeypatch)
+    (tmp_path / "models/tiny.lock").mkdir()
+    done = cogsmith("lock", "tiny", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Error: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["tiny.lock", "tiny.yaml"]
 
 
 def test_a_second_pack_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +244,8 @@ def test_a_gpu_spec_stops_where_there_is_no_gpu(tmp_path: Path, monkeypatch: pyt
     ("arguments", "said"),
     [
         (["-i", "prompt"], "has no `=`"),
-        (["-i", "promt=hi"], "promt: no such input, did you mean prompt?"),
+        (["-i", "promt=hi"], "promt: no such input\nHint: did you mean prompt?"),
+        ([], "there is no prompt"),
         (["-i", "prompt=a", "-i", "prompt=b"], "given twice"),
         (["-i", "temperature=9", "-i", "prompt=hi"], "temperature: must be <= 2.0, is 9"),
         (["-i", "max_tokens=many", "-i", "prompt=hi"], 'max_tokens: must be a whole number, is "many"'),

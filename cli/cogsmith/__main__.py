@@ -137,7 +137,17 @@ def main() -> NoReturn:
         for line in error.lines():
             problem(line)
         sys.exit(error.exit_code)
+    except OSError as error:
+        # The disk or a permission, where no stage expected it.
+        if error.filename is None:
+            raise
+        from cogsmith.output import problem
+
+        problem(f"Error: {error.filename}: {error.strerror}")
+        problem("Hint: check the disk and the permissions")
+        sys.exit(1)
     except (click.Abort, KeyboardInterrupt):
+        sys.stderr.write("Interrupted\n")
         sys.exit(130)
     sys.exit(0)
 

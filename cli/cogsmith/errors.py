@@ -59,6 +59,17 @@ class MistakesError(UserError):
         return [str(mistake) for mistake in self.mistakes]
 
 
+class SeveralError(UserError):
+    """Independent errors, told one after the other."""
+
+    def __init__(self, errors: Sequence[UserError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("; ".join(error.message for error in errors))
+
+    def lines(self) -> list[str]:
+        return [line for error in self.errors for line in error.lines()]
+
+
 class PredictionError(UserError):
     """The model answered a prediction with an error, or the prediction was canceled."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from cogsmith.checkpoint import Checkpoint
 from cogsmith.engines import Engine
 from cogsmith.errors import UserError
 from cogsmith.spec import Spec
+from cogsmith_runtime.weights import Index, WeightsError
 
 HEADER = (
     "# Written by cogsmith: what was resolved for this model. Commit it; change the spec, not this file.\n"
@@ -112,24 +114,34 @@ def engine_pins(engine: Engine) -> EnginePins:
     )
 
 
+def read_lock(path: Path) -> Lock:
+    """Read a lock, whatever it was resolved from.
+
+    Raises:
+        UserError: there is none, or it is not as it was written.
+    """
+    shown = f"models/{path.name}"
+    again = f"run `cogsmith lock {path.stem}`"
+    if not path.exists():
+        raise UserError(
+            f"{shown} is missing", f"{again}, or `cogsmith pack {path.stem}`, which writes it too"
+        )
+    try:
+        lock = Lock.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        if lock.weights is not None:
+            _check_index(lock.weights)
+    except (ValidationError, ValueError, RecursionError, OSError, WeightsError, yaml.YAMLError) as error:
+        raise UserError(f"{shown} cannot be read: {_reason(error)}", f"do not edit it; {again}") from error
+    return lock
+
+
 def load_lock(path: Path, spec: Spec, engine: Engine) -> Lock:
     """Read the lock that belongs to a spec.
 
     Raises:
         UserError: there is none, it cannot be read, or the spec or the engine's pins have moved on since.
     """
-    again = f"run `cogsmith lock {spec.name}`"
-    shown = f"models/{path.name}"
-    if not path.is_file():
-        raise UserError(
-            f"{shown} is missing", f"{again}, or `cogsmith pack {spec.name}`, which writes it too"
-        )
-    try:
-        lock = Lock.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (ValidationError, ValueError, yaml.YAMLError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else None
-        said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else str(error).splitlines()[0]
-        raise UserError(f"{shown} cannot be read: {said}", again) from error
+    lock = read_lock(path)
     for what, locked, wanted in (
         ("model", lock.model, spec.model),
         ("cog", lock.cog, spec.cog),
@@ -137,10 +149,25 @@ def load_lock(path: Path, spec: Spec, engine: Engine) -> Lock:
     ):
         if locked != wanted:
             raise UserError(
-                f"{shown} is out of date: its {what} is {_short(locked)}, the spec leads to {_short(wanted)}",
-                again,
+                f"models/{path.name} is out of date: "
+                f"its {what} is {_short(locked)}, the spec leads to {_short(wanted)}",
+                f"run `cogsmith lock {spec.name}`",
             )
     return lock
+
+
+def _check_index(weights: PackedWeights) -> None:
+    index = Index.parse(json.dumps(weights.index))
+    if (index.digest, index.size) != (weights.digest, weights.size):
+        raise ValueError("weights: the digest or the size is not the index's")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        return f"{field}: {first['msg']}" if field else "it is no mapping"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _short(value: str | EnginePins) -> str:

@@ -51,8 +51,11 @@ class Project:
         plain = name.removesuffix(".yaml").removeprefix("models/")
         path = Path("models") / f"{plain}.yaml"
         if "/" in plain or not (self.root / path).is_file():
-            known = ", ".join(self.names()) or "none yet"
-            raise UserError(f"there is no {path}", f"models here: {known}")
+            if (self.root / path.with_suffix(".yml")).exists():
+                raise UserError(f"there is no {path}", f"rename models/{plain}.yml to {plain}.yaml")
+            here = ", ".join(name for name in self.names() if name != plain) or "none yet"
+            said = f"{path} is no file" if plain in self.names() else f"there is no {path}"
+            raise UserError(said, f"models here: {here}")
         return path
 
     def lock_path(self, name: str) -> Path:

@@ -13,6 +13,7 @@ from cogsmith.hardware import Hardware, HardwareError, parse_hardware
 from cogsmith.inputs import SAMPLING, Input
 from cogsmith.lock import CheckpointFacts, Lock
 from cogsmith.spec import Spec
+from cogsmith.spec_engine import engine_mistakes
 from cogsmith_runtime.settings import EngineSettings, PromptSettings, Settings
 
 # Used where neither the spec nor the checkpoint names a value: the engine's own defaults, at which a parameter does nothing.
@@ -84,7 +85,7 @@ def make_plan(spec: Spec, lock: Lock, hardware: str | None = None) -> Plan:
     mistakes = [
         *_context_mistakes(spec, facts),
         *_prompt_mistakes(spec, facts),
-        *_engine_mistakes(spec, engine),
+        *engine_mistakes(spec, engine),
     ]
     if mistakes:
         raise MistakesError(mistakes)
@@ -176,16 +177,6 @@ def _prompt_mistakes(spec: Spec, facts: CheckpointFacts) -> list[Mistake]:
             )
         ]
     return []
-
-
-def _engine_mistakes(spec: Spec, engine: Engine) -> list[Mistake]:
-    found = []
-    for argument in spec.engine:
-        hint = engine.unknown(argument)
-        if hint:
-            field = f"engine.{argument}"
-            found.append(spec.mistake(field, f"is no argument of {engine.name} {engine.version}", hint))
-    return found
 
 
 def _sampling(spec: Spec, facts: CheckpointFacts, context: int) -> dict[str, float | int | None]:

@@ -6,6 +6,7 @@ import json
 
 from cogsmith.inputs import Input
 from cogsmith.plan import Plan
+from cogsmith_runtime.weights import Index
 
 
 def readme(plan: Plan) -> str:
@@ -40,15 +41,21 @@ def _head(plan: Plan) -> list[str]:
 
 def _build(plan: Plan) -> list[str]:
     settings = plan.settings
-    gpus = " --gpus all" if plan.hardware.gpu else ""
-    weights = "" if settings.weights_url else " -e COG_WEIGHTS=https://…"
+    # Several GPUs talk through shared memory, of which a container has 64 MB unless told otherwise.
+    gpus = " --gpus all --shm-size 1g" if plan.hardware.gpu else ""
+    object_ = f"{Index.parse(json.dumps(plan.index)).digest}.tar" if plan.index else "DIGEST.tar"
+    weights = "" if settings.weights_url else f" -e COG_WEIGHTS=https://weights.example.com/{object_}"
     lines = [
         "## Build and run",
         "",
         "```sh",
         f"cog build -t {plan.name} --openapi-schema .cog/openapi_schema.json",
-        f"docker run --rm -p 5000:5000{gpus}{weights} {plan.name}",
+        f"docker run --rm --name {plan.name} -p 5000:5000{gpus}{weights} {plan.name}",
+        "# from another terminal",
+        f"docker stop -t 120 {plan.name}",
         "```",
+        "",
+        "Stopping waits for the predictions that run, so give it more than Docker's 10 seconds.",
         "",
     ]
     if plan.index is None:
@@ -58,8 +65,9 @@ def _build(plan: Plan) -> list[str]:
         ]
     elif not settings.weights_url:
         lines += [
-            "The image holds no weights and no address of them. `COG_WEIGHTS` names them at start: an `http(s)://` URL or a path of the",
-            "packed tar. What arrives is checked against `weights.json` in the image.",
+            "The image holds no weights and no address of them. `COG_WEIGHTS` names them at start: an `http(s)://` URL, or a path inside the",
+            "container of the packed tar or of a folder, as with `-v $PWD/weights.tar:/weights.tar:ro -e COG_WEIGHTS=/weights.tar`. What arrives is",
+            "checked against `weights.json` in the image. In a container, `127.0.0.1` is the container itself.",
             "",
         ]
     return lines

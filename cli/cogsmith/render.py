@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from packaging.utils import canonicalize_name
 
 import cogsmith_runtime
 from cogsmith.errors import UserError
+from cogsmith.files import write_changed
 from cogsmith.inputs import Input
 from cogsmith.openapi import openapi_schema
 from cogsmith.plan import Plan
@@ -72,18 +74,27 @@ def write(files: Mapping[str, str], folder: Path) -> Changes:
         UserError: a file cannot be written.
     """
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         stale = sorted(_owned(folder) - files.keys())
-        written = [path for path, text in files.items() if _write_changed(folder / path, text)]
+        written = [path for path, text in files.items() if write_changed(folder / path, text)]
         removed = [path for path in stale if _remove(folder, path)]
-        _write_changed(folder / MANIFEST, json.dumps(sorted(files), indent=1) + "\n")
+        write_changed(folder / MANIFEST, json.dumps(sorted(files), indent=1) + "\n")
     except OSError as error:
-        raise UserError(f"{error.filename or folder} cannot be written: {error.strerror}") from error
+        raise UserError(
+            f"{error.filename or folder} cannot be written: {error.strerror}",
+            "check the disk and the permissions",
+        ) from error
     return Changes(tuple(written), tuple(removed))
 
 
 def requirements(plan: Plan) -> str:
-    """The exact Python packages of the image."""
-    return "\n".join((plan.engine.requirements.rstrip("\n"), *plan.packages)) + "\n"
+    """The exact Python packages of the image, under their canonical names: Cog's reader cuts a name at its dots."""
+    own = []
+    for package in plan.packages:
+        name, equals, version = package.partition("==")
+        base, bracket, extras = name.partition("[")
+        own.append(f"{canonicalize_name(base)}{bracket}{extras}{equals}{version}")
+    return "\n".join((*plan.engine.image_requirements, *own)) + "\n"
 
 
 def _cog_yaml(plan: Plan) -> str:
@@ -214,17 +225,6 @@ def _owned(folder: Path) -> set[str]:
         for path in listed
         if isinstance(path, str) and ".." not in Path(path).parts and not Path(path).is_absolute()
     }
-
-
-def _write_changed(path: Path, text: str) -> bool:
-    content = text.encode()
-    if path.is_file() and path.read_bytes() == content:
-        return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_bytes(content)
-    temporary.replace(path)
-    return True
 
 
 def _remove(folder: Path, path: str) -> bool:

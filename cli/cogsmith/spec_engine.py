@@ -1,4 +1,4 @@
-"""Engine arguments of a spec: those that another field or the runtime owns. Which others exist, the engine's row knows."""
+"""Engine arguments of a spec: those that another field or the runtime owns, and those that the engine build lacks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from cogsmith.engines import Engine, engine_for
 from cogsmith.errors import Mistake
+from cogsmith.hardware import HardwareError
 from cogsmith.spec_mistakes import show
 from cogsmith.yamlfile import dotted
 
@@ -39,7 +41,30 @@ OWNED: dict[str, str] = {
 }
 
 
-def engine_mistakes(spec: Spec) -> Iterator[Mistake]:
+def build_of(spec: Spec) -> Engine | None:
+    """The engine build of a spec, or None where its backend or hardware is a mistake."""
+    if not all(isinstance(spec.document.data.get(key), str) for key in ("backend", "hardware")):
+        return None  # the spec then holds a stand-in
+    try:
+        return engine_for(spec.backend, cpu=spec.machine.gpu is None)
+    except (HardwareError, KeyError):
+        return None
+
+
+def engine_mistakes(spec: Spec, engine: Engine | None = None) -> Iterator[Mistake]:
+    """What is wrong below `engine`.
+
+    Args:
+        spec: what the user wrote.
+        engine: the build that must take the arguments; None: the spec's own.
+    """
+    found = list(_argument_mistakes(spec, engine or build_of(spec)))
+    yield from found
+    if "engine.max_num_seqs" not in {mistake.field for mistake in found}:
+        yield from _sequence_mistakes(spec)
+
+
+def _argument_mistakes(spec: Spec, engine: Engine | None) -> Iterator[Mistake]:
     for key, value in spec.engine.items():
         field = dotted(("engine", key))
         plain = key.lstrip("-").replace("-", "_")
@@ -51,16 +76,21 @@ def engine_mistakes(spec: Spec) -> Iterator[Mistake]:
             yield spec.mistake(
                 field, "is no name of an engine argument", "write it in snake_case, such as max_num_seqs"
             )
-        else:
-            yield from _value_mistakes(spec, field, value)
-    yield from _sequence_mistakes(spec)
+        elif engine is not None:
+            yield from _build_mistakes(spec, engine, key, value)
 
 
-def _value_mistakes(spec: Spec, field: str, value: Any) -> Iterator[Mistake]:
-    if value is None:
+def _build_mistakes(spec: Spec, engine: Engine, key: str, value: Any) -> Iterator[Mistake]:
+    field = dotted(("engine", key))
+    hint = engine.unknown(key)
+    if hint:
+        yield spec.mistake(field, f"is no argument of {engine.name} {engine.version}", hint)
+    elif value is None:
         yield spec.mistake(field, "has no value", "give it one, or remove it")
-    elif isinstance(value, list) and any(item is None or isinstance(item, dict | list) for item in value):
-        yield spec.mistake(field, "must be a list of single values", "write each item as text or a number")
+    else:
+        problem = engine.problem(key, value)
+        if problem:
+            yield spec.mistake(field, f"is {show(value)}, {problem}", "correct it, or remove it")
 
 
 def _sequence_mistakes(spec: Spec) -> Iterator[Mistake]:

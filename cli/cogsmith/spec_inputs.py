@@ -129,10 +129,12 @@ def _usable(spec: Spec, entry: Input) -> bool:
 
 
 def _used(spec: Spec) -> frozenset[str]:
+    """The names that the template uses: all of them where it is a mistake itself, which then is told once."""
+    every = frozenset(inputs.CHAT) | written_inputs(spec)
     try:
-        return variables(spec.prompt.template or "")
+        return variables(spec.prompt.template or "") or every
     except BadTemplateError:
-        return frozenset(inputs.CHAT)
+        return every
 
 
 def prompt_mistakes(spec: Spec) -> Iterator[Mistake]:
@@ -140,12 +142,19 @@ def prompt_mistakes(spec: Spec) -> Iterator[Mistake]:
     if template is None:
         return
     field = "prompt.template"
+    if not template.strip():
+        yield spec.mistake(field, "is empty", "write the prompt with its inputs in it, or remove the key")
+        return
     try:
         used = variables(template)
     except BadTemplateError as error:
         yield _at_line(spec, field, error)
         return
     known = written_inputs(spec) if spec.inputs is not None else frozenset(inputs.BY_NAME)
+    if not used & known and used <= {"system_prompt"}:
+        example = next(iter(spec.inputs or ()), "prompt")[:60]
+        hint = f"write for example {{{{ {example} }}}} where it belongs"
+        yield spec.mistake(field, "uses none of the inputs", hint)
     for name in sorted(used - known - {"system_prompt"}):
         hint = (
             suggest(name, sorted(known), "inputs")

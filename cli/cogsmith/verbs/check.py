@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cogsmith.errors import Mistake, MistakesError, UserError
+from cogsmith.errors import SeveralError, UserError
 from cogsmith.lock import load_lock
 from cogsmith.output import step
 from cogsmith.paths import Project
@@ -17,22 +17,22 @@ def check(project: Project, names: Sequence[str]) -> None:
     """Check the named models, or all; a model with a lock also against what its checkpoint says.
 
     Raises:
-        MistakesError: with the mistakes of every spec.
-        UserError: there is no spec, or a lock is out of date.
+        SeveralError: with the mistakes of every spec, and what else is wrong.
+        UserError: there is no spec.
     """
     names = names or project.names()
     if not names:
         raise UserError(
             "models/ holds no spec", "write models/NAME.yaml: model, backend and hardware are enough"
         )
-    mistakes: list[Mistake] = []
+    errors: list[UserError] = []
     for name in names:
         try:
             _check(project, name)
-        except MistakesError as error:
-            mistakes += error.mistakes
-    if mistakes:
-        raise MistakesError(mistakes)
+        except UserError as error:
+            errors.append(error)
+    if errors:
+        raise SeveralError(errors)
 
 
 def _check(project: Project, name: str) -> None:

@@ -7,8 +7,9 @@ import json
 
 from cogsmith.checkpoint import Checkpoint
 from cogsmith.errors import UserError
-from cogsmith.lock import Lock, PackedWeights, load_lock, resolve
-from cogsmith.output import step
+from cogsmith.files import write_changed
+from cogsmith.lock import Lock, PackedWeights, read_lock, resolve
+from cogsmith.output import step, warn
 from cogsmith.pack import fingerprint
 from cogsmith.paths import Project
 from cogsmith.plan import engine_of, make_plan
@@ -40,23 +41,13 @@ def write_lock(project: Project, spec: Spec, checkpoint: Checkpoint, weights: Pa
     resolved = checked_lock(spec, checkpoint, weights)
     path = project.lock_path(spec.name)
     shown = path.relative_to(project.root)
-    text = resolved.text()
-    if path.is_file() and path.read_text("utf-8") == text:
-        step(f"{shown} is up to date")
-        return resolved
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
-    step(f"Wrote {shown}")
+    step(f"Wrote {shown}" if write_changed(path, resolved.text()) else f"{shown} is up to date")
     return resolved
 
 
 def _still_packed(project: Project, spec: Spec, checkpoint: Checkpoint) -> PackedWeights | None:
     """The old lock's weights, as far as can be told without reading tensors that they are this checkpoint's."""
-    try:
-        old = load_lock(project.lock_path(spec.name), spec, engine_of(spec)).weights
-    except UserError:
-        return None
+    old = locked_weights(project, spec)
     if old is None:
         return None
     known = packed_state(project, spec)
@@ -67,7 +58,18 @@ def _still_packed(project: Project, spec: Spec, checkpoint: Checkpoint) -> Packe
         }
     else:  # packed on another machine
         same = _looks_like(Index.parse(json.dumps(old.index)), checkpoint)
+    if not same:
+        warn(f"what was packed is not this checkpoint any more: run `cogsmith pack {spec.name}`")
     return old if same else None
+
+
+def locked_weights(project: Project, spec: Spec) -> PackedWeights | None:
+    """What the lock says was packed; weights do not depend on the engine or on Cog, so an outdated lock will do."""
+    try:
+        lock = read_lock(project.lock_path(spec.name))
+    except UserError:
+        return None
+    return lock.weights if lock.model == spec.model else None
 
 
 def packed_state(project: Project, spec: Spec) -> dict[str, str] | None:

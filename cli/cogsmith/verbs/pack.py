@@ -6,16 +6,14 @@ import json
 
 from cogsmith.bucket import Bucket, open_bucket
 from cogsmith.checkpoint import Checkpoint
-from cogsmith.errors import UserError
-from cogsmith.lock import Lock, PackedWeights, load_lock
+from cogsmith.lock import Lock, PackedWeights
 from cogsmith.output import bytes_bar, size, step
 from cogsmith.pack import fingerprint
 from cogsmith.pack import pack as pack_files
 from cogsmith.paths import Project
-from cogsmith.plan import engine_of
 from cogsmith.source import read_source
 from cogsmith.spec import Spec, load_spec
-from cogsmith.verbs.lock import checked_lock, packed_state, write_lock
+from cogsmith.verbs.lock import checked_lock, locked_weights, packed_state, write_lock
 
 
 def pack(project: Project, name: str) -> Lock:
@@ -51,10 +49,7 @@ def _pack(checkpoint: Checkpoint, bucket: Bucket) -> PackedWeights:
 
 
 def _packed_before(project: Project, spec: Spec, bucket: Bucket, print_: str) -> PackedWeights | None:
-    try:
-        weights = load_lock(project.lock_path(spec.name), spec, engine_of(spec)).weights
-    except UserError:
-        return None
+    weights = locked_weights(project, spec)
     if weights is None or packed_state(project, spec) != {"fingerprint": print_, "digest": weights.digest}:
         return None
     key = f"{weights.digest}.tar"

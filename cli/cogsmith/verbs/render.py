@@ -34,7 +34,8 @@ def render(project: Project, plan: Plan) -> None:
         step(f"{shown} is up to date")
     else:
         removed = f", removed {', '.join(changes.removed)}" if changes.removed else ""
-        step(f"Rendered {shown}: {len(changes.written)} files written{removed}")
+        count = len(changes.written)
+        step(f"Rendered {shown}: {count} file{'' if count == 1 else 's'} written{removed}")
     if plan.folder != plan.name:
         warn(
             f"{shown} is for trying the model on {plan.hardware.name}; it is not the image that the spec describes"
