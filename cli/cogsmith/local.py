@@ -123,18 +123,20 @@ class LocalServer:
             UserError: the setup failed, took too long, or the server ended.
         """
         deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
-            self.check_alive()
-            health = self._health()
-            status = health.get("status")
-            if status in {"READY", "BUSY"}:
-                return self._boot_report()
-            if status in {"SETUP_FAILED", "DEFUNCT"}:
-                raise self._setup_failed(str((health.get("setup") or {}).get("logs", "")))
-            progress = self._progress()
-            if progress:
-                say(progress)
-            time.sleep(0.1)
+        # One client: each would read the system's certificates anew, on a processor that the engine needs.
+        with httpx.Client(timeout=5) as client:
+            while time.monotonic() < deadline:
+                self.check_alive()
+                health = self._health(client)
+                status = health.get("status")
+                if status in {"READY", "BUSY"}:
+                    return self._boot_report()
+                if status in {"SETUP_FAILED", "DEFUNCT"}:
+                    raise self._setup_failed(str((health.get("setup") or {}).get("logs", "")))
+                progress = self._progress()
+                if progress:
+                    say(progress)
+                time.sleep(0.2)
         raise UserError(
             f"the model was not ready after {timeout:.0f} s", f"the logs are in {self.log.parent}"
         )
@@ -157,9 +159,9 @@ class LocalServer:
             self.check_alive()
             time.sleep(0.5)
 
-    def _health(self) -> dict[str, Any]:
+    def _health(self, client: httpx.Client) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] = httpx.get(f"{self.url}/health-check", timeout=5).json()
+            answer: dict[str, Any] = client.get(f"{self.url}/health-check").json()
         except (httpx.TransportError, ValueError):
             return {}
         return answer
