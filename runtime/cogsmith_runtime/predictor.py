@@ -1,6 +1,8 @@
 """What predict.py calls: weights, engine and a first answer at setup, then one live stream per prediction."""
 
 import asyncio
+import contextlib
+import importlib
 import json
 import os
 import time
@@ -65,7 +67,9 @@ class Model:
             obtain, source, root / "weights.json", settings.weights_url, cache, _Progress()
         )
         fetched = time.monotonic()
+        importing = asyncio.create_task(asyncio.to_thread(_import_what_cog_will))
         engine = await Engine.start(settings, folder)
+        await importing
         model = cls(settings, engine, Client(engine.root, settings.context), record_metric)
         try:
             warm_up = await model._warm_up()
@@ -187,6 +191,12 @@ class _Progress:
         if time.monotonic() - self._said > _PROGRESS:
             self._said = time.monotonic()
             say(f"weights: {there / 2**30:.1f} of {size / 2**30:.1f} GiB")
+
+
+def _import_what_cog_will() -> None:
+    """Cog imports numpy, where there is one, at a process's first output: 0.3 s in which the first user's tokens wait."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("numpy")
 
 
 class _Counts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from pathlib import Path
@@ -23,6 +24,12 @@ LONG = {
 }
 FRANCE = "What is the capital of France?"
 SYSTEM = "You are a helpful assistant."
+
+
+def test_the_first_answer_of_a_server_is_live_too(served: Served) -> None:
+    stream = Stream(served, {**LONG, "max_tokens": 30, "min_tokens": 30}).join()
+    gaps = [later - earlier for earlier, later in itertools.pairwise(stream.arrivals)]
+    assert sum(gap > 0.01 for gap in gaps) > 20, stream.arrivals
 
 
 def test_it_answers_and_counts(served: Served) -> None:
