@@ -15,6 +15,15 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 SOURCES = ("arg_utils.py", "cli_args.py")
+# Spelled otherwise than their annotations say: an alias, a union of text and list, a list as JSON or with commas.
+EXCEPTIONS = {
+    "allowed_headers": "json",
+    "allowed_methods": "json",
+    "allowed_origins": "json",
+    "device_ids": "value",
+    "hf_overrides": "json",
+    "ignore_patterns": "list",
+}
 CLASSES = ("EngineArgs", "AsyncEngineArgs", "BaseFrontendArgs", "FrontendArgs")
 
 
@@ -68,7 +77,7 @@ def main(wheel: str) -> None:
                 named.update(found)
     print("argument,kind")
     for argument in sorted(named & kinds.keys()):
-        print(f"{argument},{kinds[argument]}")
+        print(f"{argument},{EXCEPTIONS.get(argument, kinds[argument])}")
 
 
 if __name__ == "__main__":

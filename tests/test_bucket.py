@@ -68,7 +68,9 @@ def test_an_object_comes_in_and_is_never_replaced(tmp_path: Path) -> None:
     assert bucket.list() == []
     assert not bucket.exists("a.tar")
     assert put(bucket, "a.tar", b"one")
-    assert not put(bucket, "a.tar", b"another")
+    assert not put(bucket, "a.tar", b"one")
+    with pytest.raises(UserError, match="is damaged: it is not what its name says"):
+        put(bucket, "a.tar", b"two")
     assert bucket.path("a.tar").read_bytes() == b"one"
     assert (bucket.list(), bucket.size("a.tar"), bucket.exists("a.tar")) == (["a.tar"], 3, True)
     assert bucket.url("a.tar") == f"file://{tmp_path}/my%20bucket/a.tar"

@@ -198,10 +198,17 @@ def test_the_index_comes_back_when_only_it_is_missing(packed: Packed, bucket: Bu
     assert Index.load(bucket.path(f"{packed.index.digest}.json")) == packed.index
 
 
-def test_half_an_object_in_the_bucket_is_named(packed: Packed, bucket: Bucket, tmp_path: Path) -> None:
+@pytest.mark.parametrize("spoil", ["cut", "flip"])
+def test_a_damaged_object_in_the_bucket_is_named(
+    spoil: str, packed: Packed, bucket: Bucket, tmp_path: Path
+) -> None:
     with bucket.path(packed.key).open("r+b") as file:
-        file.truncate(1000)
-    with pytest.raises(UserError, match="has 1000 bytes"):
+        if spoil == "cut":
+            file.truncate(1000)
+        else:
+            file.seek(5000)
+            file.write(b"\xff")
+    with pytest.raises(UserError, match="is damaged"):
         pack(tmp_path / "model", list(FILES), bucket)
 
 

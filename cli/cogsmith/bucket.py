@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import filecmp
 import os
 import secrets
 import shutil
@@ -31,21 +32,30 @@ class Incoming:
         self.file = file
 
     def keep(self, key: str) -> bool:
-        """Give the object its key; False, and nothing is changed, where that key is taken."""
+        """Give the object its key; False, and nothing is changed, where it is there already.
+
+        Raises UserError where other bytes are there under that key.
+        """
         self.file.flush()
         os.fsync(self.file.fileno())
+        target = self._folder / key
         try:
             # A link, unlike a rename, never replaces what is there.
-            (self._folder / key).hardlink_to(self._path)
+            target.hardlink_to(self._path)
         except FileExistsError:
-            return False
+            return self._same(target)
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
                 raise
-            if (self._folder / key).exists():
-                return False
-            self._path.rename(self._folder / key)
+            if target.exists():
+                return self._same(target)
+            self._path.rename(target)
         return True
+
+    def _same(self, target: Path) -> bool:
+        if not filecmp.cmp(self._path, target, shallow=False):
+            raise UserError(f"{target} is damaged: it is not what its name says", "remove it and pack again")
+        return False
 
 
 class Bucket:

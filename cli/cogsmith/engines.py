@@ -19,8 +19,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 DATA = Path(__file__).parent / "data"
-# Annotated with an alias and with a union of text and list, which the files of arguments tell as one value.
-_WIDER: Mapping[str, str] = {"hf_overrides": "json", "ignore_patterns": "list"}
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ class Engine:
 
     def problem(self, argument: str, value: Any) -> str | None:
         """What an argument of this build takes instead of a value, as "must be …", or None where it takes the value."""
-        kind = _WIDER.get(argument, self.kinds[argument])
+        kind = self.kinds[argument]
         if kind == "flag":
             return None if isinstance(value, bool) else "must be true or false"
         if kind == "json":

@@ -102,9 +102,6 @@ def pack(folder: Path, files: Sequence[str], bucket: Bucket, *, progress: Progre
         index = write_tar(plan, tar.file, progress)
         key = f"{index.digest}.tar"
         sent = tar.keep(key)
-    if bucket.size(key) != index.size:
-        message = f"{bucket.path(key)} has {bucket.size(key)} bytes, but {index.size} belong under this name"
-        raise UserError(message, "it is half a copy: remove it and pack again")
     text = index.dumps().encode()
     with bucket.put(len(text)) as side:
         side.file.write(text)
