@@ -3,8 +3,8 @@
 import asyncio
 import os
 import signal
-import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -71,10 +71,9 @@ async def test_nothing_is_left_when_the_worker_is_killed(start: Start) -> None:
     server = await start()
     workers = [c for c in server.command_lines() if "--port" in c]
     assert workers
-    children = subprocess.run(
-        ["pgrep", "-P", str(server.process.pid)], capture_output=True, check=True
-    ).stdout
-    for pid in children.split():
+    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+    assert children
+    for pid in children:
         os.kill(int(pid), signal.SIGKILL)
     began = time.monotonic()
     while [c for c in server.command_lines() if "--port" in c]:

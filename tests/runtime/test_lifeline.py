@@ -40,6 +40,18 @@ def alive(mark: Path) -> int:
     return count
 
 
+def stopped(mark: Path) -> bool:
+    """Whether one of them is frozen."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            if state == "T" and str(mark) in (entry / "cmdline").read_text():
+                return True
+        except OSError:
+            continue
+    return False
+
+
 def until_gone(mark: Path, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while alive(mark):
@@ -102,6 +114,10 @@ def test_all_ends_when_the_parent_is_killed(tmp_path: Path) -> None:
 
 def test_a_frozen_program_is_ended(tmp_path: Path) -> None:
     process = started(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)")
+    deadline = time.monotonic() + 10
+    while not stopped(tmp_path):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     assert lifeline.stop(process) == 128 + signal.SIGKILL
     assert alive(tmp_path) == 0
 
