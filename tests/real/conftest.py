@@ -32,6 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(item.path).is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.real)
+            # The first also waits for the engine's environment, the conversion and a start.
+            item.add_marker(pytest.mark.timeout(1800))
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +51,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def cogsmith(root: Path, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+def cogsmith(root: Path, *arguments: str, timeout: float = 1500) -> subprocess.CompletedProcess[str]:
     """Run a verb to its end."""
     command = [sys.executable, "-m", "cogsmith", *arguments]
     return subprocess.run(
