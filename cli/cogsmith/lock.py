@@ -67,6 +67,10 @@ class PackedWeights(Facts):
     size: int
     index: dict[str, Any]
 
+    def parsed(self) -> Index:
+        """The index, checked. Raises WeightsError where it is not as it was written."""
+        return Index.parse(json.dumps(self.index))
+
 
 class Lock(Facts):
     """One model, resolved."""
@@ -157,7 +161,7 @@ def load_lock(path: Path, spec: Spec, engine: Engine) -> Lock:
 
 
 def _check_index(weights: PackedWeights) -> None:
-    index = Index.parse(json.dumps(weights.index))
+    index = weights.parsed()
     if (index.digest, index.size) != (weights.digest, weights.size):
         raise ValueError("weights: the digest or the size is not the index's")
 

@@ -15,6 +15,7 @@ from cogsmith.lock import CheckpointFacts, Lock
 from cogsmith.spec import Spec
 from cogsmith.spec_engine import engine_mistakes
 from cogsmith_runtime.settings import EngineSettings, PromptSettings, Settings
+from cogsmith_runtime.weights import Index
 
 # Used where neither the spec nor the checkpoint names a value: the engine's own defaults, at which a parameter does nothing.
 NEUTRAL: Mapping[str, float | int | None] = {
@@ -44,6 +45,7 @@ class Plan:
         inputs: the predictor's signature, every default filled in.
         settings: what the container reads at boot.
         environment: cog.yaml's environment.
+        bucket: where the weights are packed to, as the spec names it.
         index: weights.json, or None while nothing is packed.
     """
 
@@ -59,7 +61,8 @@ class Plan:
     system_packages: tuple[str, ...]
     run: tuple[str, ...]
     environment: Mapping[str, str]
-    index: Mapping[str, Any] | None
+    bucket: str
+    index: Index | None
 
 
 def engine_of(spec: Spec, hardware: str | None = None) -> Engine:
@@ -104,7 +107,8 @@ def make_plan(spec: Spec, lock: Lock, hardware: str | None = None) -> Plan:
         system_packages=(*engine.libraries.values(), *spec.image.system_packages),
         run=tuple(spec.image.run),
         environment=dict(spec.environment),
-        index=lock.weights.index if lock.weights else None,
+        bucket=spec.weights.bucket,
+        index=lock.weights.parsed() if lock.weights else None,
     )
 
 

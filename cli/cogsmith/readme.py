@@ -6,7 +6,6 @@ import json
 
 from cogsmith.inputs import Input
 from cogsmith.plan import Plan
-from cogsmith_runtime.weights import Index
 
 
 def readme(plan: Plan) -> str:
@@ -43,7 +42,7 @@ def _build(plan: Plan) -> list[str]:
     settings = plan.settings
     # Several GPUs talk through shared memory, of which a container has 64 MB unless told otherwise.
     gpus = " --gpus all --shm-size 1g" if plan.hardware.gpu else ""
-    object_ = f"{Index.parse(json.dumps(plan.index)).digest}.tar" if plan.index else "DIGEST.tar"
+    object_ = f"{plan.index.digest}.tar" if plan.index else "DIGEST.tar"
     weights = "" if settings.weights_url else f" -e COG_WEIGHTS=https://weights.example.com/{object_}"
     lines = [
         "## Build and run",

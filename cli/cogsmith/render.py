@@ -22,7 +22,6 @@ from cogsmith.inputs import Input
 from cogsmith.openapi import openapi_schema
 from cogsmith.plan import Plan
 from cogsmith.readme import readme
-from cogsmith_runtime.weights.index import Index
 
 MANIFEST = ".cogsmith.json"  # in the rendered folder: which files are ours to remove when they are no longer rendered
 ANNOTATIONS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
@@ -63,7 +62,7 @@ def render(plan: Plan) -> dict[str, str]:
         **_runtime(),
     }
     if plan.index is not None:
-        files["weights.json"] = Index.parse(json.dumps(plan.index)).dumps()
+        files["weights.json"] = plan.index.dumps()
     return dict(sorted(files.items()))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -16,9 +15,7 @@ from cogsmith.local import LocalServer
 from cogsmith.output import waiting
 from cogsmith.paths import Project, cache_dir
 from cogsmith.plan import Plan
-from cogsmith.spec import load_spec
 from cogsmith.verbs.render import render
-from cogsmith_runtime.weights import Index
 
 # What the setup may take on top of the engine's own start: fetching at 20 MiB/s, the slowest link that is of any use.
 FETCH_BYTES_PER_SECOND = 20 * 2**20
@@ -50,7 +47,11 @@ def running(project: Project, plan: Plan, port: int) -> Iterator[Running]:
     if weights is not None:
         variables["COG_WEIGHTS"] = weights
     logs = project.state_dir(plan.folder)
-    timeout = plan.settings.engine.start_timeout + _size(plan) / FETCH_BYTES_PER_SECOND + 120
+    timeout = (
+        plan.settings.engine.start_timeout
+        + (plan.index.size if plan.index else 0) / FETCH_BYTES_PER_SECOND
+        + 120
+    )
     server = LocalServer(project.build_dir(plan.folder), python, port, plan.concurrency, variables, logs)
     started = time.monotonic()
     with server:
@@ -74,23 +75,13 @@ def _check_gpu(plan: Plan) -> None:
 
 def _weights(project: Project, plan: Plan) -> str | None:
     """COG_WEIGHTS for this machine: the object in the folder bucket; None where the plan's own URL serves."""
-    spec = load_spec(project.spec_path(plan.name))
     again = f"run `cogsmith pack {plan.name}`"
     if plan.index is None:
         raise UserError(f"the weights of {plan.name} are not packed", again)
-    digest = _digest(plan)
-    key = f"{digest}.tar"
-    bucket = open_bucket(spec.weights.bucket, project.root)
-    if bucket.exists(key) and bucket.size(key) == _size(plan):
+    key = f"{plan.index.digest}.tar"
+    bucket = open_bucket(plan.bucket, project.root)
+    if bucket.exists(key) and bucket.size(key) == plan.index.size:
         return bucket.url(key)
     if plan.settings.weights_url is not None:
         return None
-    raise UserError(f"the packed weights {digest[:16]}… are not in {spec.weights.bucket}", again)
-
-
-def _digest(plan: Plan) -> str:
-    return Index.parse(json.dumps(plan.index)).digest
-
-
-def _size(plan: Plan) -> int:
-    return int(plan.index["size"]) if plan.index else 0
+    raise UserError(f"the packed weights {plan.index.digest[:16]}… are not in {plan.bucket}", again)

@@ -57,7 +57,7 @@ def _still_packed(project: Project, spec: Spec, checkpoint: Checkpoint) -> Packe
             "digest": old.digest,
         }
     else:  # packed on another machine
-        same = _looks_like(Index.parse(json.dumps(old.index)), checkpoint)
+        same = _looks_like(old.parsed(), checkpoint)
     if not same:
         warn(f"what was packed is not this checkpoint any more: run `cogsmith pack {spec.name}`")
     return old if same else None
