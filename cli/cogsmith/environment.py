@@ -41,7 +41,8 @@ def install_steps(engine: Engine, packages: Sequence[str], cog: str) -> tuple[St
     pins = "\n".join((engine.requirements.rstrip("\n"), *packages)) + "\n"
     steps = [Step((), pins)]
     if engine.alone:
-        steps.append(Step(("--no-deps", *engine.alone)))
+        index = ("--extra-index-url", engine.index) if engine.index else ()
+        steps.append(Step(("--no-deps", *index, *engine.alone)))
     # Cog puts its own SDK into an image; here the server without Docker is that SDK.
     steps.append(Step((f"cog=={cog}", f"coglet=={cog}", *engine.convert), pins))
     return tuple(steps)
