@@ -111,7 +111,8 @@ def test_figures_of_a_nested_language_model(folder: Path) -> None:
         ({"num_key_value_heads": None}, "kv_heads", 4),
         ({"head_dim": None}, "head_dim", 16),
         ({"max_position_embeddings": None, "n_positions": 1024}, "context", 1024),
-        ({"quantization_config": {"quant_method": "awq"}}, "quantization", "awq"),
+        ({"quantization_config": {"quant_method": "mxfp4"}}, "quantization", "mxfp4"),
+        ({"quantization_config": {"quant_method": "hqq"}}, "quantization", "unknown: hqq"),
         ({"dtype": None, "torch_dtype": "float16"}, "dtype", "float16"),
         ({"architectures": ["BrandNewForCausalLM"]}, "architecture", "BrandNewForCausalLM"),
         ({"vocab_size": "many"}, "vocab_size", None),
@@ -125,7 +126,7 @@ def test_other_spellings_in_config(folder: Path, config: dict[str, Any], field: 
 def test_modelopt_quantization_has_a_file_of_its_own(folder: Path) -> None:
     (folder / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "FP8"}}')
     found = read_checkpoint(folder)
-    assert found.quantization == "modelopt"
+    assert found.quantization == "modelopt-fp8"
     assert "hf_quant_config.json" in found.files
 
 

@@ -23,6 +23,7 @@ from cogsmith.hardware import GPUS, HardwareError, parse_hardware
         ("t4:2", "t4:2", None),
         ("h200", "h200", "gpu-h200"),
         ("b200:8", "b200:8", None),
+        ("RTX-4090", "rtx-4090", None),
     ],
 )
 def test_names(text: str, name: str, sku: str | None) -> None:
@@ -42,7 +43,8 @@ def test_names(text: str, name: str, sku: str | None) -> None:
         ("cpu:2", "write cpu"),
         ("gpu-t4-2x", "did you mean gpu-t4?"),
         ("gpu-9x-l40s", "did you mean"),
-        ("abacus", "known: cpu, t4, l4, a10g, l40s, a100-40, a100-80, h100, h200, b200"),
+        ("abacus", "known: cpu, t4, l4, a10g, l40s, a100-40, a100-80, h100, h200, b200, rtx-4090, rtx-5090"),
+        ("rtx", "did you mean rtx-4090 or rtx-5090?"),
         ("", "known: cpu"),
         ("h100\n:2", "did you mean h100?"),
     ],

@@ -15,6 +15,7 @@ from cogsmith.chat_template import Trial, try_template
 from cogsmith.checkpoint_files import Folder, Problem, read_folder
 from cogsmith.errors import UserError
 from cogsmith.model_config import BadJsonError, ModelConfig, read_json
+from cogsmith.quantization import read_quantization
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json", "spiece.model", "vocab.txt")
 
@@ -43,7 +44,7 @@ class Checkpoint:
         parameters: numbers in all tensors; packed ones of a quantized model count as stored.
         tensor_bytes: their size, in bytes.
         tensors: how many there are.
-        quantization: how its weights are quantized, under the name it gives itself.
+        quantization: how its weights are quantized; see `read_quantization`.
         chat_template: the text of its chat template, usable or not.
         system_role: whether its chat template takes a system message; None without a usable template.
         eos_token_ids: ids that end an answer.
@@ -80,14 +81,18 @@ class Checkpoint:
     warnings: tuple[str, ...]
 
 
-def read_checkpoint(folder: Path) -> Checkpoint:
+def read_checkpoint(folder: Path, code: bool = False) -> Checkpoint:
     """Read a folder, and try its chat template in a child process.
+
+    Args:
+        folder: where it is.
+        code: whether its Python files belong to the model.
 
     Raises:
         CheckpointError: with everything that keeps it from being packed and served.
     """
     _check_folder(folder)
-    contents = read_folder(folder)
+    contents = read_folder(folder, code)
     texts = _Texts(folder, contents)
     if not any(name in contents.names for name in _TOKENIZERS) and not _has_other_tokenizer(contents.names):
         contents.problems.append(
@@ -173,7 +178,6 @@ def _described(contents: Folder, texts: _Texts) -> Checkpoint:
     bos, eos = texts.token("bos_token"), texts.token("eos_token")
     trial = try_template(template, bos or "", eos or "") if template is not None else None
     eos_ids = model_config.token_ids(generation.get("eos_token_id")) or config.eos_token_ids
-    quantization = config.quantization or ("modelopt" if texts.get("hf_quant_config.json") else None)
     warnings = [
         *_template_warnings(trial),
         *_config_warnings(config, eos_ids, bool(generation)),
@@ -196,7 +200,7 @@ def _described(contents: Folder, texts: _Texts) -> Checkpoint:
         parameters=sum(tensor.elements for tensor in tensors),
         tensor_bytes=sum(tensor.end - tensor.begin for tensor in tensors),
         tensors=len(contents.tensors),
-        quantization=quantization,
+        quantization=read_quantization(texts.get("config.json"), texts.files.get("hf_quant_config.json")),
         chat_template=template,
         system_role=trial.system_role if trial else None,
         eos_token_ids=eos_ids,

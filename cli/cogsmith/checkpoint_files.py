@@ -33,11 +33,13 @@ class Folder:
         names: its visible regular files, links that may be followed among them.
         tensors: every tensor by name, over all shards.
         shards: the safetensors files of the model.
+        code: whether Python files belong to the model.
         problems: sentence and hint of each.
         warnings: what is odd, but no mistake.
     """
 
     path: Path
+    code: bool = False
     names: list[str] = field(default_factory=list)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     shards: list[str] = field(default_factory=list)
@@ -46,17 +48,17 @@ class Folder:
 
     def packed(self) -> tuple[str, ...]:
         """The files that make the model, sorted: small ones that an engine reads, and the shards."""
-        small = [name for name in self.names if _is_kept(name)]
+        small = [name for name in self.names if _is_kept(name) or (self.code and name.endswith(".py"))]
         return tuple(sorted({*small, *self.shards}))
 
 
-def read_folder(path: Path) -> Folder:
+def read_folder(path: Path, code: bool = False) -> Folder:
     """List a folder, choose its safetensors files and read their headers.
 
     Links are followed where they stay inside the folder, or lead to the `blobs` folder two levels up: the cache of the
     Hugging Face client is made of such links. Any other link is a problem, for what it leads to would be published.
     """
-    folder = Folder(path)
+    folder = Folder(path, code)
     for entry in sorted(path.iterdir()):
         if entry.name.startswith(".") or entry.is_dir():
             continue

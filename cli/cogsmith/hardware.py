@@ -37,6 +37,7 @@ class Gpu:
         capability_source: where that figure comes from.
         replicate: Replicate's SKU for one card, or None where Replicate has none.
         replicate_counts: how many cards Replicate's SKUs of it come with.
+        desktop: a card for one's own machine, which nobody is pointed to.
     """
 
     name: str
@@ -47,8 +48,10 @@ class Gpu:
     capability_source: str
     replicate: str | None = None
     replicate_counts: tuple[int, ...] = ()
+    desktop: bool = False
 
 
+# By size, smallest first: the nearest GPU that runs a model is looked for in this order.
 GPUS: tuple[Gpu, ...] = (
     Gpu("t4", "NVIDIA T4 16 GB", 14.56, _DRIVER, (7, 5), _CAPABILITY, "gpu-t4", (1,)),
     Gpu("l4", "NVIDIA L4 24 GB", 22.03, _DRIVER, (8, 9), _CAPABILITY),
@@ -61,6 +64,8 @@ GPUS: tuple[Gpu, ...] = (
     Gpu("h100", "NVIDIA H100 80 GB", 79.19, _H100, (9, 0), _CAPABILITY, "gpu-h100", _REPLICATE_ALL),
     Gpu("h200", "NVIDIA H200 141 GB", None, None, (9, 0), _CAPABILITY, "gpu-h200", (1,)),
     Gpu("b200", "NVIDIA B200", None, None, (10, 0), _CAPABILITY),
+    Gpu("rtx-4090", "NVIDIA GeForce RTX 4090 24 GB", None, None, (8, 9), _CAPABILITY, desktop=True),
+    Gpu("rtx-5090", "NVIDIA GeForce RTX 5090 32 GB", None, None, (12, 0), _CAPABILITY, desktop=True),
 )
 _BY_NAME = {gpu.name: gpu for gpu in GPUS}
 

@@ -12,7 +12,7 @@ from cogsmith import inputs
 Json = Mapping[str, Any]
 
 # A vision or audio model keeps its language model's figures in one of these.
-_NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
+NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 _CONTEXT = (
     "max_position_embeddings",
     "n_positions",
@@ -68,7 +68,7 @@ class ModelConfig:
 
     def __init__(self, config: Json) -> None:
         self._top = config
-        inner = [config[key] for key in _NESTED if isinstance(config.get(key), dict)]
+        inner = [config[key] for key in NESTED if isinstance(config.get(key), dict)]
         self._parts: list[Json] = [*inner, config]
 
     def number(self, *names: str) -> int | None:
@@ -141,15 +141,6 @@ class ModelConfig:
                 if isinstance(kind, str) and kind != "default" and isinstance(scaling, dict):
                     factor = scaling.get("factor")
                     return f"{kind} x{factor:g}" if isinstance(factor, int | float) else kind
-        return None
-
-    @property
-    def quantization(self) -> str | None:
-        for part in (self._top, *self._parts):
-            found = part.get("quantization_config")
-            if isinstance(found, dict):
-                method = found.get("quant_method")
-                return method.lower() if isinstance(method, str) else "unknown"
         return None
 
     @property
