@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from pathlib import Path
@@ -73,7 +72,9 @@ def test_three_lines_are_a_spec(write) -> None:
     assert spec.name == "x"
     assert (spec.context, spec.concurrency, spec.cog) == (None, None, "0.23.1")
     assert spec.weights.bucket == "file://.bucket"
-    assert [entry.name for entry in spec.signature] == [entry.name for entry in inputs.BUILTINS]
+    constraints = inputs.CONSTRAINTS
+    every = [entry.name for entry in inputs.BUILTINS if entry.name not in constraints]
+    assert [entry.name for entry in spec.signature] == every
 
 
 def test_own_inputs_keep_their_order_and_take_defaults_from_sampling(write) -> None:
@@ -189,90 +190,3 @@ def test_every_builtin_is_described_in_one_line_that_predict_py_can_hold() -> No
         assert entry.description.endswith(".")
         assert not re.search(r"[\n\t\\]", entry.description)
         assert not {"'", '"'} <= set(entry.description)
-
-
-WORDS = [
-    "yes",
-    "~",
-    "[",
-    "]",
-    "{",
-    "}",
-    ":",
-    "- ",
-    "\n",
-    "  ",
-    "\t",
-    '"',
-    "'",
-    "&a",
-    "*a",
-    "!!int",
-    "|",
-    ">",
-    "#",
-    "0x1",
-    "1e9",
-    "-1",
-]
-WORDS += [
-    "null",
-    "true",
-    "{{",
-    "{%",
-    "\\",
-    "\x00",
-    "é",
-    "😀",
-    "---",
-    "...",
-    "?",
-    "%",
-    "1.5",
-    "9" * 50,
-    "hf_" + "a" * 30,
-    "<<",
-    "\u2028",
-]
-
-
-def mutate(chance: random.Random, text: str) -> str:
-    for _ in range(chance.randint(1, 3)):
-        lines = text.split("\n")
-        at = chance.randrange(len(lines))
-        kind = chance.randrange(6)
-        if kind == 0:
-            del lines[at]
-        elif kind == 1:
-            lines.insert(at, chance.choice(lines))
-        elif kind == 2:
-            key, colon, _ = lines[at].partition(":")
-            lines[at] = f"{key}{colon} {chance.choice(WORDS)}"
-        elif kind == 3:
-            column = chance.randint(0, len(lines[at]))
-            lines[at] = lines[at][:column] + chance.choice(WORDS) + lines[at][column:]
-        elif kind == 4:
-            lines[at] = " " * chance.randint(0, 4) + lines[at].lstrip()
-        else:
-            letters = list(lines[at])
-            chance.shuffle(letters)
-            lines[at] = "".join(letters)
-        text = "\n".join(lines) or "x"
-    return text
-
-
-def test_mutated_specs_are_read_or_refused(write) -> None:
-    chance = random.Random(20261201)
-    texts = [path.read_text("utf-8") for path in GOOD]
-    refused = 0
-    for _ in range(500):
-        text = mutate(chance, chance.choice(texts))
-        try:
-            spec = write(text.encode("utf-8", "replace"))
-            assert spec.signature
-            assert spec.machine
-        except MistakesError as error:
-            refused += 1
-            for line in error.lines():
-                assert re.fullmatch(r"models/x\.yaml:\d+: [^\n]+\. Hint: [^\n]+", line), text
-    assert 100 < refused < 500

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -103,12 +104,15 @@ BUILTINS: tuple[Input, ...] = (
     _builtin(
         "seed", "integer", "Repeats an answer. Left out, each answer is a new one.", ge=0, le=4_294_967_295
     ),
+    _builtin("json_schema", "string", "The answer is JSON that obeys this JSON Schema, given as text."),
+    _builtin("regex", "string", "The answer matches this regular expression as a whole."),
+    _builtin("choices", "string", 'The answer is one of these texts, as a JSON list such as ["yes", "no"].'),
 )
 BY_NAME: dict[str, Input] = {entry.name: entry for entry in BUILTINS}
 CHAT = ("prompt", "system_prompt", "messages")
-SAMPLING: tuple[str, ...] = tuple(
-    entry.name for entry in BUILTINS if entry.name not in CHAT and entry.name != "stop"
-)
+# Inputs only where a spec names them: whoever sends one has the engine compile it.
+CONSTRAINTS = ("json_schema", "regex", "choices")
+SAMPLING: tuple[str, ...] = tuple(entry.name for entry in BUILTINS if entry.type in {"integer", "number"})
 
 _WANTED: dict[str, str] = {
     "string": "text",
@@ -155,11 +159,8 @@ def _text_problem(entry: Input, text: str) -> str | None:
         return f"must have at most {entry.max_length} characters"
     if entry.regex is not None and not re.search(entry.regex, text):
         return f"must match {entry.regex}"
-    if entry.builtin and entry.name == "stop":
-        return _stop_problem(text)
-    if entry.builtin and entry.name == "messages":
-        return _messages_problem(text)
-    return None
+    check = _CHECKS.get(entry.name) if entry.builtin else None
+    return check(text) if check else None
 
 
 def _stop_problem(text: str) -> str | None:
@@ -178,6 +179,35 @@ def _messages_problem(text: str) -> str | None:
     if isinstance(messages, list) and messages and all(isinstance(message, dict) for message in messages):
         return None
     return 'must be a JSON list such as [{"role": "user", "content": "Hello"}]'
+
+
+def _schema_problem(text: str) -> str | None:
+    fits = not text or isinstance(_json(text), dict)
+    return None if fits else 'must be a JSON Schema as text, such as {"type": "object"}'
+
+
+def _regex_problem(text: str) -> str | None:
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError):
+        return "must be a regular expression"
+    return None
+
+
+def _choices_problem(text: str) -> str | None:
+    texts = _json(text) if text else ["any"]
+    if isinstance(texts, list) and texts and all(isinstance(choice, str) and choice for choice in texts):
+        return None
+    return 'must be a JSON list of texts such as ["yes", "no"], none empty'
+
+
+_CHECKS: dict[str, Callable[[str], str | None]] = {
+    "stop": _stop_problem,
+    "messages": _messages_problem,
+    "json_schema": _schema_problem,
+    "regex": _regex_problem,
+    "choices": _choices_problem,
+}
 
 
 def _json(text: str) -> Any:

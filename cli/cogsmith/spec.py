@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError
 
+from cogsmith import cog_versions
 from cogsmith.errors import Mistake, MistakesError
 from cogsmith.hardware import Hardware, parse_hardware
 from cogsmith.inputs import Input
+from cogsmith.spec_fields import (
+    CaseSpec,
+    ImageSpec,
+    InputSpec,
+    OneOrMany,
+    OutputSpec,
+    Part,
+    PromptSpec,
+    ReasoningSpec,
+    RemoteCodeSpec,
+    SamplingSpec,
+    Texts,
+    WeightsSpec,
+    about,
+)
 from cogsmith.spec_inputs import resolve_inputs
 from cogsmith.spec_mistakes import Found, prune, type_mistakes
 from cogsmith.spec_rules import RULES, secret_mistakes
@@ -26,127 +34,97 @@ from cogsmith.yamlfile import Document, load_yaml
 
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 _NAME_LIMIT = 64
+NAME_RULE = f"at most {_NAME_LIMIT} of a-z and 0-9, with single . _ or - between them"
 # Leaving out a wrong value can leave its mapping without a required key: that takes one more round for each level.
 _ROUNDS = 8
-
-
-class _Part(BaseModel):
-    """A mapping of the file. A key with nothing after it counts as absent, as where all below it is commented out."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_empty(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        return {key: value for key, value in data.items() if value is not None or key == "default"}
-
-
-def _one_or_many(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
 
 
 def _empty_definition(value: Any) -> Any:
     return {} if value is None else value
 
 
-Texts = Annotated[tuple[str, ...], Field(strict=False)]
-
-
-class PromptSpec(_Part):
-    """How a prompt is made: a Jinja template over the inputs (else the checkpoint's own), and a system prompt."""
-
-    template: str | None = None
-    system: str | None = None
-
-
-class SamplingSpec(_Part):
-    """Values of sampling parameters where a request gives none. Their limits are those of the inputs of the same names."""
-
-    max_tokens: int | None = None
-    min_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    seed: int | None = None
-
-
-class InputSpec(_Part):
-    """One entry of `inputs`, as written. Which keys go together depends on the name: see spec_inputs."""
-
-    type: Literal["string", "integer", "number", "boolean"] | None = None
-    description: str | None = None
-    default: Any = None
-    min: Any = None
-    max: Any = None
-    min_length: Annotated[int, Field(ge=0)] | None = None
-    max_length: Annotated[int, Field(ge=0)] | None = None
-    regex: str | None = None
-    choices: Annotated[tuple[Any, ...], Field(strict=False)] | None = None
-
-
-class ImageSpec(_Part):
-    """What the image gets besides the engine: apt packages, shell commands at build time, pinned Python packages."""
-
-    system_packages: Texts = ()
-    run: Texts = ()
-    python_packages: Texts = ()
-
-
-class WeightsSpec(_Part):
-    """Where packed weights go (`bucket`), and the prefix they are read from at boot (`url`)."""
-
-    bucket: str = "file://.bucket"
-    url: str | None = None
-
-
-class CaseSpec(_Part):
-    """One entry of `tests`: an input, and what its answer must show."""
-
-    name: str | None = None
-    input: dict[str, Any]
-    contains: Annotated[Texts, BeforeValidator(_one_or_many)] = ()
-    regex: str | None = None
-    json_schema: dict[str, Any] | None = None
-    max_seconds: Annotated[float, Field(gt=0)] | None = None
-    min_tokens: Annotated[int, Field(ge=1)] | None = None
-
-
-class Spec(_Part):
+class Spec(Part):
     """One model, as the user wrote it. Made by `load_spec`, which also checks the fields against each other.
 
-    Attributes:
-        model: a folder with a checkpoint, or a .gguf file; relative to the project's root.
-        backend: the engine: `vllm`.
-        hardware: as written; `machine` is what it names.
-        context: most tokens of prompt and answer together; None: chosen from the checkpoint.
-        concurrency: predictions at once; None: chosen later.
-        inputs: as written; None: the built-in ones. `signature` is what a prediction takes.
-        stop: texts that end every answer.
-        engine: engine arguments under their own names, in snake_case.
-        environment: variables of the container.
-        cog: the version of Cog that the image is built for.
+    `machine` is what `hardware` names, `signature` what a prediction takes; None stands for a value that is chosen later.
     """
 
-    model: str
-    backend: str
-    hardware: str
-    context: Annotated[int, Field(ge=16)] | None = None
-    concurrency: Annotated[int, Field(ge=1, le=1024)] | None = None
-    prompt: PromptSpec = PromptSpec()
-    inputs: dict[str, Annotated[InputSpec, BeforeValidator(_empty_definition)]] | None = None
-    sampling: SamplingSpec = SamplingSpec()
-    stop: Texts = ()
-    engine: dict[str, Any] = Field(default_factory=dict)
-    environment: dict[str, str] = Field(default_factory=dict)
-    image: ImageSpec = ImageSpec()
-    weights: WeightsSpec = WeightsSpec()
-    tests: Annotated[tuple[CaseSpec, ...], Field(strict=False)] = ()
-    cog: str = "0.23.1"
+    model: str = Field(
+        description="a folder with a checkpoint in safetensors, or a `.gguf` file, which is dequantized to bfloat16 when it is packed",
+        examples=["weights/my-model"],
+    )
+    backends: OneOrMany = Field(
+        alias="backend",
+        description="`vllm` or `tensorrt-llm`; a list of both renders a folder for each",
+        examples=["vllm"],
+    )
+    hardware: str = Field(
+        description="`cpu`, or a GPU: `l40s`; `:2`, `:4`, `:8` for several. Replicate's names are taken too",
+        examples=["l40s", "h100:2", "cpu"],
+    )
+    context: int | None = about(
+        None, "most tokens of prompt and answer together", 4096, "the checkpoint's, at most 8192", ge=16
+    )
+    concurrency: int | None = about(
+        None,
+        "predictions at once; one more is answered with 409",
+        32,
+        "4 on a CPU, 32 on a GPU",
+        ge=1,
+        le=1024,
+    )
+    prompt: PromptSpec = about(PromptSpec(), "how a prompt is made", {"system": "Be brief."}, "none")
+    inputs: dict[str, Annotated[InputSpec, BeforeValidator(_empty_definition)]] | None = about(
+        None,
+        "exactly these inputs: a built-in one by its name, an own one with `type` and `description`",
+        {"prompt": None, "max_tokens": {"max": 256}},
+        "all built-in ones",
+    )
+    sampling: SamplingSpec = about(
+        SamplingSpec(), "values where a request gives none", {"temperature": 0.7}, "none"
+    )
+    stop: Texts = about((), "up to 4 texts that end every answer", ["###"], "none")
+    stop_token_ids: Annotated[tuple[int, ...], Field(strict=False)] = about(
+        (), "tokens that end every answer, besides the checkpoint's own", [128009], "none"
+    )
+    output: OutputSpec = about(
+        OutputSpec(), "what every answer is", {"type": "choice", "choices": ["yes", "no"]}, "text"
+    )
+    stream: bool = about(True, "send tokens as they come; `false`: the whole answer at once", False)
+    reasoning: ReasoningSpec | None = about(
+        None, "how thinking is told from the answer", {"parser": "qwen3"}, "all text is the answer"
+    )
+    engine: dict[str, Any] = about(
+        {},
+        "arguments of the engine under their own names, in snake_case; below `vllm` or `tensorrt-llm` those of that backend alone",
+        {"gpu_memory_utilization": 0.9},
+        "none",
+    )
+    environment: dict[str, str] = about(
+        {},
+        "variables of the container; Cog's own list of refused names applies, and secrets are refused",
+        {"VLLM_LOGGING_LEVEL": "DEBUG"},
+        "none",
+    )
+    image: ImageSpec = about(
+        ImageSpec(), "what the image gets besides the engine", {"system_packages": ["git"]}, "none"
+    )
+    weights: WeightsSpec = about(
+        WeightsSpec(), "where the packed weights lie", {"bucket": "file://.bucket"}, "none"
+    )
+    trust_remote_code: RemoteCodeSpec | None = about(
+        None,
+        "pack the checkpoint's Python code and let the engine run it",
+        {"revision": "0123456789abcdef0123456789abcdef01234567"},
+        "it is neither packed nor run",
+    )
+    tests: Annotated[tuple[CaseSpec, ...], Field(strict=False)] = about(
+        (),
+        "cases: `input`, and at least one expectation. They are checked; no command runs them yet",
+        [{"input": {"prompt": "What is the capital of France?"}, "contains": "Paris"}],
+        "none",
+    )
+    cog: str = about(cog_versions.DEFAULT, "the version of Cog", "0.23.1")
 
     _document: Document = PrivateAttr(default=Document("", {}, {}))
     _name: str = PrivateAttr(default="")
@@ -218,11 +196,17 @@ def _validate(document: Document, found: Found) -> Spec:
     raise MistakesError(found.mistakes)
 
 
+def is_model_name(name: str) -> bool:
+    """Whether a model can be called so: its name is a file's, a folder's and an image's."""
+    return len(name) <= _NAME_LIMIT and _NAME.fullmatch(name) is not None
+
+
 def _name_mistakes(path: Path, shown: str) -> list[Mistake]:
-    if _NAME.fullmatch(path.stem) and len(path.stem) <= _NAME_LIMIT:
+    if is_model_name(path.stem):
         return []
-    rule = f"at most {_NAME_LIMIT} of a-z and 0-9, with single . _ or - between them"
-    return [Mistake(shown, 1, "", f"the file's name is the model's name, must be {rule}", "rename the file")]
+    return [
+        Mistake(shown, 1, "", f"the file's name is the model's name, must be {NAME_RULE}", "rename the file")
+    ]
 
 
 def _shown(path: Path) -> str:

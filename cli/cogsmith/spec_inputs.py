@@ -16,7 +16,8 @@ from cogsmith.spec_mistakes import show, suggest
 from cogsmith.yamlfile import dotted
 
 if TYPE_CHECKING:
-    from cogsmith.spec import InputSpec, Spec
+    from cogsmith.spec import Spec
+    from cogsmith.spec_fields import InputSpec
 
 # Names that predict.py or a template gives another meaning to.
 RESERVED = frozenset(
@@ -122,7 +123,9 @@ def _compiles(regex: str) -> bool:
 
 
 def _usable(spec: Spec, entry: Input) -> bool:
-    """Whether a built-in input has an effect in this spec."""
+    """Whether a built-in input is there without being named: it has an effect in this spec, and is harmless."""
+    if entry.name in inputs.CONSTRAINTS:
+        return False
     if spec.prompt.template is None or entry.name not in inputs.CHAT:
         return True
     return entry.name != "messages" and entry.name in _used(spec)
@@ -162,8 +165,7 @@ def prompt_mistakes(spec: Spec) -> Iterator[Mistake]:
             else f"add {name} to `inputs`, or correct it"
         )
         yield spec.mistake(field, f"uses {name[:60]}, which is no input", hint)
-    if "messages" in used:
-        yield spec.mistake(field, "uses messages, which only a chat without a template takes", "use prompt")
+    yield from _foreign_names(spec, field, used)
     if "system_prompt" in used and "system_prompt" not in known and spec.prompt.system is None:
         yield spec.mistake(
             field, "uses system_prompt, which nothing gives", "add `prompt.system`, or the input"
@@ -171,6 +173,18 @@ def prompt_mistakes(spec: Spec) -> Iterator[Mistake]:
     if spec.prompt.system is not None and "system_prompt" not in used:
         hint = "write {{ system_prompt }} in the template, or remove `prompt.system`"
         yield spec.mistake("prompt.system", "is not used by prompt.template", hint)
+
+
+def _foreign_names(spec: Spec, field: str, used: frozenset[str]) -> Iterator[Mistake]:
+    """What belongs to a chat or to the engine, and not into a template."""
+    if "messages" in used:
+        yield spec.mistake(field, "uses messages, which only a chat without a template takes", "use prompt")
+    for name in sorted(used & set(inputs.CONSTRAINTS)):
+        hint = "it goes to the engine alone; give the text an input of its own"
+        yield spec.mistake(field, f"uses {name}, which constrains the answer", hint)
+    if spec.prompt.chat_template_kwargs:
+        hint = "write the values into the template"
+        yield spec.mistake("prompt.chat_template_kwargs", "is for the checkpoint's chat template", hint)
 
 
 def _at_line(spec: Spec, field: str, error: BadTemplateError) -> Mistake:
@@ -270,6 +284,11 @@ def _own_mistakes(spec: Spec, name: str, definition: InputSpec) -> Iterator[Mist
         yield spec.mistake(f"{field}.default", "has no value", "remove it, to make the input required")
     if definition.regex is not None and not _compiles(definition.regex):
         yield spec.mistake(f"{field}.regex", "is no regular expression", "it is a Python regular expression")
+    if definition.type in _NUMBERS and not definition.choices:
+        for key in ("min", "max"):
+            if key not in written:
+                hint = f"add it, such as {key}: {0 if key == 'min' else 100}"
+                yield spec.mistake(f"{field}.{key}", "is missing: a number has limits", hint)
 
 
 def _value_mistakes(spec: Spec, field: str, entry: Input, definition: InputSpec) -> Iterator[Mistake]:

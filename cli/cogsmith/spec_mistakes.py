@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from cogsmith.errors import Mistake
 from cogsmith.yamlfile import Document, dotted
@@ -26,7 +27,7 @@ SECRET_VALUE = re.compile(
 
 _MISSING = {
     "model": "name a folder or a .gguf file, such as `model: checkpoints/my-model`",
-    "backend": "add `backend: vllm`",
+    "backend": "add `backend: vllm` or `backend: tensorrt-llm`",
     "hardware": "add for example `hardware: l40s` or `hardware: cpu`",
     "input": "add the input of the prediction, such as `input: {prompt: Hello}`",
 }
@@ -40,6 +41,9 @@ _ELSEWHERE = {
     "engine_args": "that is `engine`",
     "chat_template": "that is `prompt.template`",
     "system_prompt": "that is `prompt.system`",
+    "reasoning_parser": "that is `reasoning.parser`",
+    "json_schema": "that is `output.schema`",
+    "chat_template_kwargs": "that is `prompt.chat_template_kwargs`",
 }
 _SAMPLING_KEYS = ("max_tokens", "min_tokens", "temperature", "top_p", "top_k", "seed", "repetition_penalty")
 _WANTED = {
@@ -150,7 +154,8 @@ def _told(error: ErrorDetails, parts: tuple[str | int, ...], top: type[BaseModel
         return f"is {show(value)}, must be one of {', '.join(choices)}", suggest(str(value), choices)
     if kind in _WANTED:
         shown = "has no value" if value is None else f"is {_shown(value, parts)}"
-        return f"{shown}, must be {_WANTED[kind]}", _type_hint(kind, value, parts)
+        wanted = "text" if parts == ("backend",) else _WANTED[kind]
+        return f"{shown}, must be {wanted}", _type_hint(kind, value, parts)
     return _limit(error, value)
 
 
@@ -170,6 +175,8 @@ def _limit(error: ErrorDetails, value: Any) -> tuple[str, str]:
 
 
 def _type_hint(kind: str, value: Any, parts: tuple[str | int, ...]) -> str:
+    if parts == ("backend",):
+        return "write vllm or tensorrt-llm, or a list of both"
     if parts == ("cog",):
         return 'write all three numbers in quotes, such as "0.23.1"'
     if kind == "string_type" and isinstance(value, bool | int | float):
@@ -205,10 +212,15 @@ def _keys(top: type[BaseModel], parts: tuple[str | int, ...]) -> list[str]:
     """The keys that the mapping at that place takes."""
     model = top
     for part in parts:
-        if isinstance(part, str) and part in model.model_fields:
-            inner = _model_in(model.model_fields[part].annotation)
-            model = inner or model
-    return list(model.model_fields)
+        fields = _by_key(model)
+        if isinstance(part, str) and part in fields:
+            model = _model_in(fields[part].annotation) or model
+    return list(_by_key(model))
+
+
+def _by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """A model's fields under the keys that a file has for them."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

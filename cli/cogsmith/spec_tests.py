@@ -13,7 +13,8 @@ from cogsmith.spec_mistakes import show, suggest
 from cogsmith.yamlfile import dotted
 
 if TYPE_CHECKING:
-    from cogsmith.spec import CaseSpec, Spec
+    from cogsmith.spec import Spec
+    from cogsmith.spec_fields import CaseSpec
 
 _EXPECTATIONS = ("contains", "regex", "json_schema", "max_seconds", "min_tokens")
 
