@@ -5,7 +5,7 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
@@ -25,9 +25,13 @@ _MAX_TOKENS = re.compile(r"max_tokens=\d+ cannot be greater than|max_tokens.{0,4
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One event of an answer. Counts are totals so far, None where the engine gave none."""
+    """One event of an answer. Counts are totals so far, None where the engine gave none.
+
+    reasoning: text that the engine's reasoning parser tells from the answer.
+    """
 
     text: str
+    reasoning: str
     finish_reason: str | None
     prompt_tokens: int | None
     output_tokens: int | None
@@ -73,7 +77,7 @@ class Client:
 
     async def count(self, request: Request) -> int | None:
         """The number of tokens of a request's prompt; None where the engine cannot tell."""
-        keys = ("messages", "prompt", "add_special_tokens")
+        keys = ("messages", "prompt", "add_special_tokens", "chat_template_kwargs")
         body = {key: request.body[key] for key in keys if key in request.body}
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, ValueError, KeyError):
             async with (
@@ -135,7 +139,7 @@ class Client:
             raise errors.engine_failed("it did not count the prompt's tokens, and there is no max_tokens")
         if count >= self._context:
             raise errors.prompt_too_long(count, self._context)
-        return Request(request.path, {**request.body, "max_tokens": self._context - count})
+        return replace(request, body={**request.body, "max_tokens": self._context - count})
 
     def _named(self, body: dict[str, Any]) -> dict[str, Any]:
         return body if self._model is None else {"model": self._model, **body}
@@ -163,10 +167,15 @@ def _chunk(path: str, data: bytes) -> Chunk:
         # The status was sent long before, so a failure in mid-stream comes as an event.
         raise errors.engine_failed(_message(data.decode(errors="replace")))
     choice = (event.get("choices") or [{}])[0]
-    text = (choice.get("delta") or {}).get("content") if path == CHAT else choice.get("text")
+    delta = choice.get("delta") or {}
     usage = event.get("usage") or {}
     return Chunk(
-        text or "", choice.get("finish_reason"), usage.get("prompt_tokens"), usage.get("completion_tokens")
+        text=(delta.get("content") if path == CHAT else choice.get("text")) or "",
+        # vLLM's name, and the one that TensorRT-LLM and older ones use.
+        reasoning=delta.get("reasoning") or delta.get("reasoning_content") or "",
+        finish_reason=choice.get("finish_reason"),
+        prompt_tokens=usage.get("prompt_tokens"),
+        output_tokens=usage.get("completion_tokens"),
     )
 
 

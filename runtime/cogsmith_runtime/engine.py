@@ -9,6 +9,7 @@ import contextlib
 import os
 import socket
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -43,8 +44,10 @@ class Engine:
         self._exit = asyncio.create_task(process.wait())
 
     @classmethod
-    async def start(cls, settings: Settings, model: Path) -> "Engine":
+    async def start(cls, settings: Settings, model: Path, root: Path) -> "Engine":
         """Start the engine on a model folder and wait until it says that it is ready.
+
+        root: the folder of settings.json, where an engine's own file of settings lies too.
 
         The log is engine.log in $COGSMITH_LOG_DIR, or in a new temporary folder; it replaces one of an earlier start.
         Raises EngineError E21xx, and leaves nothing running.
@@ -56,7 +59,7 @@ class Engine:
         say(f"cogsmith: starting {settings.engine.name} {settings.engine.version}; log: {log}")
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
-                *lifeline.command(_argv(settings.engine, model, port)),
+                *lifeline.command(_argv(settings.engine, model, port, root)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -156,8 +159,13 @@ class Engine:
         self.load = ready - (loading or ready)
 
 
-def _argv(engine: EngineSettings, model: Path, port: int) -> list[str]:
-    values = {"{python}": sys.executable, "{model}": str(model.resolve()), "{port}": str(port)}
+def _argv(engine: EngineSettings, model: Path, port: int, root: Path) -> list[str]:
+    values = {
+        "{python}": sys.executable,
+        "{model}": str(model.resolve()),
+        "{port}": str(port),
+        "{root}": str(root.resolve()),
+    }
     argv = []
     for word in engine.command:
         for mark, value in values.items():
@@ -171,7 +179,10 @@ def _environment(engine: EngineSettings, container: Mapping[str, str]) -> dict[s
     cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     wanted = {name: value.replace("{cpus}", cpus) for name, value in engine.environment.items()}
     # Whatever the container says wins over the spec, and nothing is fetched from the Hub at boot in any case.
-    return {**wanted, **container, "HF_HUB_OFFLINE": "1"}
+    environment = {**wanted, **container, "HF_HUB_OFFLINE": "1"}
+    # Programs of the engine's packages (ninja, a compiler driver) lie beside this Python, which need not be on PATH.
+    environment["PATH"] = os.pathsep.join((sysconfig.get_path("scripts"), container.get("PATH", os.defpath)))
+    return environment
 
 
 def _free_port() -> int:

@@ -130,5 +130,24 @@ def engine_failed(message: str) -> EngineError:
     )
 
 
+def output_cut(max_tokens: int | None) -> EngineError:
+    limit = "the context was full" if max_tokens is None else f"max_tokens ({max_tokens}) was reached"
+    return EngineError(
+        "E2006",
+        "OutputCut",
+        f"the answer is not what was asked for: {limit} before it was complete.",
+        "Raise max_tokens, or ask for less.",
+    )
+
+
+def constraint_slow(seconds: float) -> InputError:
+    return InputError(
+        "E1011",
+        "ConstraintTooComplex",
+        f"the engine gave no token within {seconds:.0f} s under this constraint.",
+        "Simplify the schema, the regular expression or the choices.",
+    )
+
+
 def stream_broken(what: str) -> EngineError:
     return EngineError("E2005", "StreamBroken", f"the answer is incomplete: {what}.", "Try again.")

@@ -5,6 +5,7 @@ import contextlib
 import importlib
 import json
 import os
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
@@ -28,12 +29,15 @@ _WARM_UP_TOKENS = 4
 _MOMENT = 3.0
 
 _PROGRESS = 5.0
+# To the first token of a constrained answer: its grammar is built before.
+_CONSTRAINT_SECONDS = 60.0
+_CANCELLED = re.compile("cancelled", re.IGNORECASE)
 
 RecordMetric = Callable[[str, Any], None]
 
 
 class Model:
-    """One model, ready to answer. `Model.start` makes it, in Cog's event loop, and `stream` is called there too."""
+    """One model, ready to answer. `Model.start` makes it, in Cog's event loop, and `stream` and `answer` are called there too."""
 
     def __init__(
         self, settings: Settings, engine: Engine, client: Client, record_metric: RecordMetric
@@ -68,7 +72,7 @@ class Model:
         )
         fetched = time.monotonic()
         importing = asyncio.create_task(asyncio.to_thread(_import_what_cog_will))
-        engine = await Engine.start(settings, folder)
+        engine = await Engine.start(settings, folder, root)
         await importing
         model = cls(settings, engine, Client(engine.root, settings.context), record_metric)
         try:
@@ -93,6 +97,19 @@ class Model:
         The iterator raises InputError or EngineError. See stream.py for how a cancel gets here.
         """
         return stream.live(self._prediction(inputs))
+
+    async def answer(self, inputs: Mapping[str, object]) -> str:
+        """The whole answer of one prediction, for a `run` that returns text. A cancel of its task ends it.
+
+        Raises InputError or EngineError.
+        """
+        try:
+            async with aclosing(self._prediction(inputs)) as pieces:
+                return "".join([piece async for piece in pieces])
+        except errors.CodedError as error:
+            # Cog reports an error that has this word in it, quoted from the input perhaps, as a canceled prediction.
+            error.args = (_CANCELLED.sub("canceled", str(error)),)
+            raise
 
     def healthy(self) -> bool:
         return self._engine.failure is None
@@ -149,15 +166,29 @@ class Model:
 
     async def _pieces(self, request: Request) -> AsyncGenerator[str, None]:
         counts = _Counts(self._record_metric)
+        thinking = _Thinking(self._settings.output.reasoning == "show")
         with self._watch.prediction() as token:
-            async with aclosing(self._client.stream(request)) as chunks:
+            async with aclosing(self._chunks(request)) as chunks:
                 async for chunk in chunks:
                     self._refuse_clipping(request, chunk)
                     token()
                     counts.add(chunk)
-                    if chunk.text:
-                        yield chunk.text
+                    if text := thinking.text(chunk):
+                        yield text
+                    if chunk.finish_reason == "length" and request.constraint is not None:
+                        raise errors.output_cut(request.max_tokens)
         counts.record()
+
+    async def _chunks(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        """The events of an answer; under a constraint, only so long to the first of them."""
+        async with aclosing(self._client.stream(request)) as chunks:
+            if request.constraint is not None:
+                try:
+                    yield await asyncio.wait_for(anext(chunks), _CONSTRAINT_SECONDS)
+                except TimeoutError:
+                    raise errors.constraint_slow(_CONSTRAINT_SECONDS) from None
+            async for chunk in chunks:
+                yield chunk
 
     def _refuse_clipping(self, request: Request, chunk: Chunk) -> None:
         """vLLM shortens max_tokens to what fits, in silence; the first event has the count that shows it."""
@@ -191,6 +222,22 @@ class _Progress:
         if time.monotonic() - self._said > _PROGRESS:
             self._said = time.monotonic()
             say(f"weights: {there / 2**30:.1f} of {size / 2**30:.1f} GiB")
+
+
+class _Thinking:
+    """Puts a model's thinking between <think> and </think>, or leaves it out."""
+
+    def __init__(self, show: bool) -> None:
+        self._show = show
+        self._inside = False
+
+    def text(self, chunk: Chunk) -> str:
+        if not self._show:
+            return chunk.text
+        opens = bool(chunk.reasoning) and not self._inside
+        closes = bool(chunk.text or chunk.finish_reason) and (self._inside or opens)
+        self._inside = (self._inside or opens) and not closes
+        return ("<think>" * opens) + chunk.reasoning + ("</think>" * closes) + chunk.text
 
 
 def _import_what_cog_will() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from . import errors
+from . import dialect, errors
+from .constraint import NAMES, Constraint, constraint
 from .settings import Settings
 
 CHAT = "/v1/chat/completions"
@@ -59,10 +60,14 @@ LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request to the engine: path below its root, and the JSON body without the streaming options."""
+    """One request to the engine: path below its root, and the JSON body without the streaming options.
+
+    constraint: what its answer must be as a whole, or None.
+    """
 
     path: str
     body: dict[str, Any]
+    constraint: Constraint | None = None
 
     @property
     def max_tokens(self) -> int | None:
@@ -93,20 +98,30 @@ class Prompts:
     def request(self, inputs: Mapping[str, object]) -> Request:
         """Inputs by name (None: not given) -> the request. InputError: E1001 to E1010."""
         sampling = self._sampling(inputs)
+        if self._settings.stop_token_ids:
+            sampling["stop_token_ids"] = list(self._settings.stop_token_ids)
+        asked = {name: inputs.get(name) for name in NAMES if name in self._settings.inputs}
+        bound = constraint(asked, self._settings.output)
+        if bound is not None:
+            sampling |= dialect.constrained(self._settings.engine.api, bound)
         texts = self._texts(inputs)
         if self._template is None:
-            return Request(CHAT, {"messages": self._messages(texts)} | sampling)
+            return Request(CHAT, self._chat(self._messages(texts)) | sampling, bound)
         rendered = self._render(texts | self._own(inputs))
         # A template that writes the begin-of-text token itself must not get a second one from the tokenizer.
         begins = any(rendered.startswith(token) for token in self._special)
-        return Request(COMPLETION, {"prompt": rendered, "add_special_tokens": not begins} | sampling)
+        return Request(COMPLETION, {"prompt": rendered, "add_special_tokens": not begins} | sampling, bound)
 
     def warm_up(self, tokens: int) -> Request:
         """A request for a few tokens that needs no inputs: an own input's possible values are not known here."""
         sampling = self._sampling({}) | {"max_tokens": tokens, "min_tokens": 0}
         if self._template is None:
-            return Request(CHAT, {"messages": [{"role": "user", "content": "Hello"}]} | sampling)
+            return Request(CHAT, self._chat([{"role": "user", "content": "Hello"}]) | sampling)
         return Request(COMPLETION, {"prompt": "Hello"} | sampling)
+
+    def _chat(self, messages: list[Message]) -> dict[str, Any]:
+        variables = self._settings.prompt.chat_template_kwargs
+        return {"messages": messages} | ({"chat_template_kwargs": variables} if variables else {})
 
     # -- text -----------------------------------------------------------------------------------------------------
 
@@ -202,7 +217,7 @@ class Prompts:
 
     def _own(self, inputs: Mapping[str, object]) -> dict[str, object]:
         """The values of the model's own inputs, as variables of the template."""
-        builtin = {*LIMITS, "stop", *_TEXT_INPUTS}
+        builtin = {*LIMITS, "stop", *_TEXT_INPUTS, *NAMES}
         own: dict[str, object] = {}
         for name in self._settings.inputs:
             if name not in builtin:

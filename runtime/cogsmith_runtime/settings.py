@@ -12,7 +12,9 @@ Number = float | int | None
 class EngineSettings:
     """How the engine process is started.
 
-    command: argv, in which {python}, {model} and {port} are replaced, as whole words or inside one.
+    api: whose variant of the OpenAI API it speaks, `vllm` or `tensorrt-llm`.
+    command: argv, in which {python}, {model}, {port} and {root} (the folder of settings.json) are replaced, as whole words or
+    inside one.
     environment: set before the start, {cpus} replaced by the numbers of the processors that it may use, as 0,1; what the
     container's own environment says wins.
     start_timeout: seconds the engine may take until it is ready.
@@ -21,6 +23,7 @@ class EngineSettings:
 
     name: str
     version: str
+    api: str
     command: tuple[str, ...]
     environment: dict[str, str]
     start_timeout: int
@@ -32,13 +35,32 @@ class PromptSettings:
     """How inputs become a prompt.
 
     template: Jinja text over the inputs; None: the checkpoint's own chat template.
+    chat_template_kwargs: variables of the checkpoint's chat template, such as enable_thinking.
     system: the default system prompt.
     special_tokens: texts that the tokenizer turns into control tokens; refused inside a user's text.
     """
 
     template: str | None
+    chat_template_kwargs: dict[str, Any]
     system: str | None
     special_tokens: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSettings:
+    """What an answer is.
+
+    kind: `text`, `json`, `regex` or `choice`. The one of `schema` (a JSON Schema), `regex` and `choices` that belongs to it is set.
+    stream: whether tokens are sent as they come; else the whole answer at once.
+    reasoning: what becomes of the text that a reasoning parser tells from the answer: `show` or `hide`.
+    """
+
+    kind: str
+    schema: dict[str, Any] | None
+    regex: str | None
+    choices: tuple[str, ...]
+    stream: bool
+    reasoning: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +70,7 @@ class Settings:
     context: tokens, prompt and answer together. concurrency: predictions at once.
     inputs: names, in the order of the predictor's signature.
     sampling: values that an input of the same name replaces. stop: strings that always end an answer.
+    stop_token_ids: tokens that do so, besides those that the engine itself takes from the checkpoint.
     weights_url: a permanent URL of the packed weights without a query string, or None.
     """
 
@@ -56,9 +79,11 @@ class Settings:
     context: int
     concurrency: int
     prompt: PromptSettings
+    output: OutputSettings
     inputs: tuple[str, ...]
     sampling: dict[str, Number]
     stop: tuple[str, ...]
+    stop_token_ids: tuple[int, ...]
     weights_url: str | None
 
     @classmethod
@@ -79,9 +104,11 @@ class Settings:
             context=_typed(raw["context"], int, "context"),
             concurrency=_typed(raw["concurrency"], int, "concurrency"),
             prompt=_prompt(raw["prompt"]),
+            output=_output(raw["output"]),
             inputs=_strings(raw["inputs"], "inputs"),
             sampling=_sampling(raw["sampling"]),
             stop=_strings(raw["stop"], "stop"),
+            stop_token_ids=_ids(raw["stop_token_ids"]),
             weights_url=_optional(raw["weights_url"], "weights_url"),
         )
 
@@ -95,6 +122,7 @@ def _engine(value: object) -> EngineSettings:
     return EngineSettings(
         name=_typed(raw["name"], str, "engine.name"),
         version=_typed(raw["version"], str, "engine.version"),
+        api=_one_of(raw["api"], ("vllm", "tensorrt-llm"), "engine.api"),
         command=_strings(raw["command"], "engine.command"),
         environment={k: _typed(v, str, f"engine.environment.{k}") for k, v in environment.items()},
         start_timeout=_typed(raw["start_timeout"], int, "engine.start_timeout"),
@@ -106,8 +134,23 @@ def _prompt(value: object) -> PromptSettings:
     raw = _keys(PromptSettings, value, "prompt.")
     return PromptSettings(
         template=_optional(raw["template"], "prompt.template"),
+        chat_template_kwargs=_typed(raw["chat_template_kwargs"], dict, "prompt.chat_template_kwargs"),
         system=_optional(raw["system"], "prompt.system"),
         special_tokens=_strings(raw["special_tokens"], "prompt.special_tokens"),
+    )
+
+
+def _output(value: object) -> OutputSettings:
+    raw = _keys(OutputSettings, value, "output.")
+    if not isinstance(raw["stream"], bool):
+        raise ValueError(f"output.stream: must be true or false, is {raw['stream']!r}")  # noqa: TRY004
+    return OutputSettings(
+        kind=_one_of(raw["kind"], ("text", "json", "regex", "choice"), "output.kind"),
+        schema=None if raw["schema"] is None else _typed(raw["schema"], dict, "output.schema"),
+        regex=_optional(raw["regex"], "output.regex"),
+        choices=_strings(raw["choices"], "output.choices"),
+        stream=raw["stream"],
+        reasoning=_one_of(raw["reasoning"], ("show", "hide"), "output.reasoning"),
     )
 
 
@@ -133,6 +176,19 @@ def _typed(value: object, kind: type[Any], where: str) -> Any:
     if isinstance(value, bool) or not isinstance(value, kind):
         raise ValueError(f"{where}: must be of type {kind.__name__}, is {value!r}")  # noqa: TRY004
     return value
+
+
+def _one_of(value: object, known: tuple[str, ...], where: str) -> str:
+    if value not in known:
+        raise ValueError(f"{where}: must be one of {', '.join(known)}, is {value!r}")
+    return str(value)
+
+
+def _ids(value: object) -> tuple[int, ...]:
+    return tuple(
+        _typed(item, int, f"stop_token_ids[{i}]")
+        for i, item in enumerate(_typed(value, list, "stop_token_ids"))
+    )
 
 
 def _optional(value: object, where: str) -> str | None:

@@ -25,6 +25,8 @@ backend: vllm
 hardware: cpu
 context: 2048
 concurrency: 4
+# All of them, with those that constrain an answer.
+inputs: {prompt: , system_prompt: , messages: , max_tokens: , min_tokens: , temperature: , top_p: , top_k: , stop: , seed: , json_schema: , regex: , choices: }
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -138,6 +139,24 @@ def processes(root: Path) -> list[int]:
         if ours and state != "Z":
             found.append(int(entry.name))
     return found
+
+
+def listening(root: Path) -> set[tuple[str, int]]:
+    """(address, port) of every TCP socket that a project's processes listen on."""
+    sockets: dict[str, tuple[str, int]] = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            fields = line.split()
+            address, _, port = fields[1].partition(":")
+            if fields[3] == "0A":
+                shown = {"0100007F": "127.0.0.1"}.get(address, address)
+                sockets[f"socket:[{fields[9]}]"] = (shown, int(port, 16))
+    found = set()
+    for pid in processes(root):
+        for entry in Path("/proc", str(pid), "fd").glob("*"):
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(entry))
+    return {sockets[name] for name in found & sockets.keys()}
 
 
 def leftovers(root: Path, seconds: float = 15) -> list[str]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema
 import pytest
 
 from cogsmith_runtime.prompt import Prompts
 from cogsmith_runtime.settings import Settings
 
-from .served import Served, Stream, wait_for
+from .served import Served, Stream, listening, wait_for
 
 LONG = {
     "prompt": "Tell me a long story about a lighthouse.",
@@ -194,6 +196,118 @@ def test_a_template_gives_exactly_its_tokens(served: Served) -> None:
     assert expected[0] == 1
     assert expected[-4:] == served.tokens(prompt="<|im_start|>assistant\n", add_special_tokens=False)
     assert counted == len(expected)
+
+
+CITY = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "minLength": 1, "maxLength": 20},
+        "size": {"enum": ["small", "large"]},
+        "rivers": {"type": "array", "items": {"type": "string", "maxLength": 12}, "maxItems": 2},
+        "capital": {"type": "boolean"},
+    },
+    "required": ["city", "size", "rivers", "capital"],
+    "additionalProperties": False,
+}
+
+
+def text_of(answer: dict[str, Any]) -> str:
+    assert answer["status"] == "succeeded", answer
+    return "".join(answer["output"])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_json_obeys_the_schema_of_its_request(temperature: float, served: Served) -> None:
+    schema = json.dumps(CITY)
+    answer = served.predict(
+        prompt="Describe Paris.", json_schema=schema, temperature=temperature, seed=0, max_tokens=300
+    )
+    jsonschema.validate(json.loads(text_of(answer)), CITY)
+
+
+def test_json_that_max_tokens_cuts_off_is_no_success(served: Served) -> None:
+    answer = served.predict(prompt="Describe Paris.", json_schema=json.dumps(CITY), max_tokens=5)
+    assert answer["status"] == "failed"
+    assert "max_tokens" in answer["error"]
+
+
+def test_a_regex_and_choices_are_obeyed(served: Served) -> None:
+    date = r"(19|20)[0-9]{2}-[01][0-9]-[0-3][0-9]"
+    for seed in range(3):
+        answer = served.predict(prompt="When did the war end?", regex=date, temperature=1.0, seed=seed)
+        assert re.fullmatch(date, text_of(answer))
+        labels = ["very (good)", "so.so", "bad|awful", '"quoted" 😀']
+        answer = served.predict(prompt="How was it?", choices=json.dumps(labels), temperature=1.0, seed=seed)
+        assert text_of(answer) in labels
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"json_schema": '{"type": "strin"}'},
+        {"json_schema": "no json"},
+        {"json_schema": '{"$ref": "http://127.0.0.1:1/x.json"}'},
+        {"regex": "([a-z"},
+        {"regex": "(a{1000}){1000}"},
+        {"regex": "(?=a)a"},
+        {"choices": "[]"},
+        {"choices": "[1]"},
+        {"regex": "a", "choices": '["a"]'},
+    ],
+    ids=str,
+)
+def test_a_constraint_that_cannot_be_enforced_is_refused(inputs: dict[str, str], served: Served) -> None:
+    began = time.monotonic()
+    answer = served.predict(prompt="Hello", max_tokens=20, **inputs)
+    assert answer["status"] == "failed", answer
+    assert " E10" in answer["error"]
+    assert time.monotonic() - began < 5
+    assert text_of(served.predict(prompt="Hello", max_tokens=4, min_tokens=2))
+
+
+def test_what_a_spec_says_of_every_answer_is_obeyed(served: Served) -> None:
+    """The request as the runtime makes it, for settings with an `output` of their own."""
+    raw = json.loads(Settings.load(served.root / "build/smol/settings.json").to_json())
+    for output, fits in (
+        ({"kind": "json", "schema": CITY}, lambda text: jsonschema.validate(json.loads(text), CITY) is None),
+        ({"kind": "regex", "regex": "[a-f]{3,6}"}, lambda text: re.fullmatch("[a-f]{3,6}", text)),
+        ({"kind": "choice", "choices": ["yes", "no"]}, lambda text: text in {"yes", "no"}),
+    ):
+        raw["output"] |= {"schema": None, "regex": None, "choices": [], **output}
+        request = Prompts(Settings.parse(json.dumps(raw))).request(
+            {"prompt": FRANCE, "max_tokens": 300, "seed": 0}
+        )
+        answer = httpx.post(f"{served.engine_url()}{request.path}", json=request.body, timeout=120).json()
+        assert fits(answer["choices"][0]["message"]["content"]), answer
+
+
+def test_a_stop_text_that_lies_across_pieces_is_found(served: Served) -> None:
+    free = served.predict(prompt="Count from one to twenty in words.", temperature=0.0, max_tokens=40)
+    pieces = free["output"]
+    text = "".join(pieces)
+    for index in range(3, 12):
+        stop = pieces[index][-2:] + pieces[index + 1][:2] + pieces[index + 2][:2]
+        answer = served.predict(
+            prompt="Count from one to twenty in words.",
+            temperature=0.0,
+            max_tokens=40,
+            stop=json.dumps([stop]),
+        )
+        assert text_of(answer) == text[: text.index(stop)]
+
+
+def test_seed_zero_repeats(served: Served) -> None:
+    seeded = {
+        text_of(served.predict(prompt="Name a town.", temperature=1.5, max_tokens=12, seed=0))
+        for _ in range(3)
+    }
+    assert len(seeded) == 1
+
+
+def test_every_port_is_of_this_machine_alone(served: Served) -> None:
+    ports = listening(served.root)
+    assert len(ports) >= 2
+    assert {address for address, _ in ports} == {"127.0.0.1"}
 
 
 def test_the_logs_are_kept(served: Served, project: Path) -> None:

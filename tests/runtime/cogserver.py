@@ -36,15 +36,22 @@ class Predictor(BaseRunner):
         messages: Optional[str] = Input(default=None),
         max_tokens: Optional[int] = Input(default=None),
         stop: Optional[str] = Input(default=None),
+        json_schema: Optional[str] = Input(default=None),
     ) -> ConcatenateIterator[str]:
         return self.model.stream({
             "prompt": prompt, "system_prompt": system_prompt, "messages": messages,
-            "max_tokens": max_tokens, "stop": stop,
+            "max_tokens": max_tokens, "stop": stop, "json_schema": json_schema,
         })
 
     def healthcheck(self) -> bool:
         return self.model.healthy()
 """
+# As it is rendered for `stream: false`.
+WHOLE = (
+    PREDICT.replace("    @streaming\n", "")
+    .replace("ConcatenateIterator[str]:", "str:")
+    .replace("return self.model.stream", "return await self.model.answer")
+)
 
 _TEXT = {"type": "string", "nullable": True}
 SCHEMA = {
@@ -62,6 +69,7 @@ SCHEMA = {
                     "messages": _TEXT,
                     "max_tokens": {"type": "integer", "nullable": True},
                     "stop": _TEXT,
+                    "json_schema": _TEXT,
                 },
             },
             "Output": {
@@ -74,12 +82,17 @@ SCHEMA = {
     },
 }
 
+WHOLE_SCHEMA = json.loads(json.dumps(SCHEMA))
+WHOLE_SCHEMA["paths"] = {"/predictions": {"post": {}}}
+WHOLE_SCHEMA["components"]["schemas"]["Output"] = {"title": "Output", "type": "string"}
+
 
 def settings(*stub_arguments: str, **changes: Any) -> dict[str, Any]:
     """settings.json's content for the stub engine; `engine` in changes is merged."""
     engine = {
         "name": "stub",
         "version": "1",
+        "api": "vllm",
         "command": ["{python}", str(STUB), "--port", "{port}", "--model", "{model}", *stub_arguments],
         "environment": {},
         "start_timeout": 20,
@@ -89,13 +102,28 @@ def settings(*stub_arguments: str, **changes: Any) -> dict[str, Any]:
         "name": "demo",
         "context": CONTEXT,
         "concurrency": 4,
-        "prompt": {"template": None, "system": None, "special_tokens": ["<|im_start|>", "<|im_end|>"]},
-        "inputs": ["prompt", "system_prompt", "messages", "max_tokens", "stop"],
+        "prompt": {
+            "template": None,
+            "chat_template_kwargs": {},
+            "system": None,
+            "special_tokens": ["<|im_start|>", "<|im_end|>"],
+        },
+        "output": {
+            "kind": "text",
+            "schema": None,
+            "regex": None,
+            "choices": [],
+            "stream": True,
+            "reasoning": "hide",
+        },
+        "inputs": ["prompt", "system_prompt", "messages", "max_tokens", "stop", "json_schema"],
         "sampling": {"max_tokens": 20},
         "stop": [],
+        "stop_token_ids": [],
         "weights_url": None,
     }
-    return base | changes | {"engine": engine | changes.get("engine", {})}
+    parts = {name: base[name] | changes.get(name, {}) for name in ("prompt", "output")}
+    return base | changes | parts | {"engine": engine | changes.get("engine", {})}
 
 
 class CogServer:
@@ -106,9 +134,12 @@ class CogServer:
         (folder / "model").mkdir(parents=True)
         (folder / "model" / "config.json").write_text("{}")
         (folder / ".cog").mkdir()
-        (folder / ".cog" / "openapi_schema.json").write_text(json.dumps(SCHEMA))
+        (folder / ".cog" / "openapi_schema.json").write_text(
+            json.dumps(SCHEMA if content["output"]["stream"] else WHOLE_SCHEMA)
+        )
         (folder / "settings.json").write_text(json.dumps(content))
-        (folder / "predict.py").write_text(PREDICT)
+        streams = content["output"]["stream"]
+        (folder / "predict.py").write_text(PREDICT if streams else WHOLE)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]

@@ -10,6 +10,8 @@ format, error bodies and metric names are those observed with vLLM 0.32; what a 
     error       two tokens, then an error event
     nofinish    two tokens, then the end without a finish_reason
     echo TEXT   TEXT as one piece
+    body        the request's body as one piece
+    think       three tokens of reasoning, then tokens
     otherwise   "t0 t1 t2 …" until max_tokens
 """
 
@@ -89,15 +91,18 @@ class Stub:
         # As observed: a completion that sets no max_tokens gets 16 tokens, a chat all that fit.
         most = min(body.get("max_tokens") or (10_000 if chat else 16), self.options.context - prompt_tokens)
         word, _, rest = text.partition(" ")
-        pieces = [rest] if word == "echo" else (f"t{i} " for i in range(most))
+        if word == "body":
+            rest = json.dumps(body)
+        pieces = [rest] if word in ("echo", "body") else (f"t{i} " for i in range(most))
         if word == "long":
             await self.long_prefill()
         for made, piece in enumerate(pieces, start=1):
             await self.step(self.options.delay)
             self.tokens += 1
             usage = {"prompt_tokens": prompt_tokens, "completion_tokens": made}
-            finish = "length" if word == "echo" or made == most else None
-            await event(response, choice(piece, finish, chat) | {"usage": usage})
+            finish = "stop" if word in ("echo", "body") else "length" if made == most else None
+            thinks = word == "think" and made <= 3
+            await event(response, choice(piece, finish, chat, thinks) | {"usage": usage})
             if await self.fault(word, made, response):
                 return
         await event(response, {"choices": [], "usage": usage})
@@ -141,8 +146,9 @@ def text_is(body: dict[str, Any], text: str) -> bool:
     return prompt_of(body) == text
 
 
-def choice(text: str, finish: str | None, chat: bool) -> dict[str, Any]:
-    content: dict[str, Any] = {"delta": {"content": text}} if chat else {"text": text}
+def choice(text: str, finish: str | None, chat: bool, thinks: bool = False) -> dict[str, Any]:
+    key = "reasoning" if thinks else "content"
+    content: dict[str, Any] = {"delta": {key: text}} if chat else {"text": text}
     return {"choices": [content | {"index": 0, "finish_reason": finish}]}
 
 

@@ -32,7 +32,8 @@ def prompts(
     template: str | None = None, system: str | None = None, tokens: list[str] = TOKENS, **changes: Any
 ) -> Prompts:
     part = {"template": template, "system": system, "special_tokens": tokens}
-    content = {"inputs": BUILTIN, "sampling": {}, "context": 2048, "prompt": part} | changes
+    content = {"inputs": BUILTIN, "sampling": {}, "context": 2048} | changes
+    content["prompt"] = part | content.get("prompt", {})
     return Prompts(Settings.parse(json.dumps(settings(**content))))
 
 

@@ -30,7 +30,11 @@ def test_written_and_read_again_is_the_same(tmp_path: Path) -> None:
         ({"concurrency": True}, "concurrency: must be of type int, is True"),
         ({"inputs": ["a", 1]}, r"inputs\[1\]: must be of type str, is 1"),
         ({"sampling": {"top_p": "1"}}, "sampling.top_p: must be a number or null, is '1'"),
-        ({"prompt": {"template": None, "system": None}}, "prompt.special_tokens: missing key"),
+        ({"prompt": {"sytem": None}}, "prompt.sytem: unknown key"),
+        ({"output": {"kind": "yaml"}}, "output.kind: must be one of text, json, regex, choice, is 'yaml'"),
+        ({"output": {"stream": 1}}, "output.stream: must be true or false, is 1"),
+        ({"stop_token_ids": ["a"]}, r"stop_token_ids\[0\]: must be of type int, is 'a'"),
+        ({"engine": {"api": "openai"}}, "engine.api: must be one of vllm, tensorrt-llm, is 'openai'"),
         ({"engine": {"environment": {"A": 1}}}, "engine.environment.A: must be of type str, is 1"),
     ],
 )
