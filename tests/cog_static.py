@@ -7,6 +7,7 @@ that is not Optional makes the input required.
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 from typing import Any
 
 TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
@@ -20,11 +21,27 @@ LIMITS = {
 }
 
 
-def read_runner(source: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(the Input schema, the decorators of run: name -> max or None)."""
+@dataclass(frozen=True)
+class Runner:
+    """What Cog learns from a predict.py.
+
+    base, method: of the class. schema: of the input. decorators: of the method, name -> max or None. output: its annotation.
+    imported: what comes from cog.
+    """
+
+    base: str
+    method: str
+    schema: dict[str, Any]
+    decorators: dict[str, Any]
+    output: str
+    imported: set[str]
+
+
+def read_runner(source: str) -> Runner:
     tree = ast.parse(source)
     [runner] = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    [run] = [node for node in runner.body if isinstance(node, ast.AsyncFunctionDef) and node.name == "run"]
+    methods = [node for node in runner.body if isinstance(node, ast.AsyncFunctionDef)]
+    [run] = [node for node in methods if node.name in {"run", "predict"}]
     names = [argument for argument in run.args.args if argument.arg != "self"]
     assert len(run.args.defaults) == len(names), "each input carries an Input(...)"
     properties: dict[str, Any] = {}
@@ -40,7 +57,19 @@ def read_runner(source: str) -> tuple[dict[str, Any], dict[str, Any]]:
             decorators[ast.unparse(node.func)] = _literal(keyword.value, source)
         else:
             decorators[ast.unparse(node)] = None
-    return {"properties": properties, "required": required}, decorators
+    return Runner(
+        base=ast.unparse(runner.bases[0]) if runner.bases else "",
+        method=run.name,
+        schema={"properties": properties, "required": required},
+        decorators=decorators,
+        output=ast.unparse(run.returns) if run.returns else "",
+        imported={
+            alias.name
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom) and node.module == "cog"
+            for alias in node.names
+        },
+    )
 
 
 def _property(argument: ast.arg, default: ast.expr, order: int, source: str) -> tuple[dict[str, Any], bool]:

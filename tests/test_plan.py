@@ -11,7 +11,7 @@ from checkpoints import write_checkpoint
 from cogsmith.checkpoint import read_checkpoint
 from cogsmith.errors import MistakesError, UserError
 from cogsmith.lock import Lock, load_lock, resolve
-from cogsmith.plan import Plan, engine_of, make_plan
+from cogsmith.plan import Plan, make_plan, plans
 from cogsmith.spec import Spec, load_spec
 
 HEAD = "model: tiny\nbackend: vllm\nhardware: cpu\n"
@@ -24,7 +24,7 @@ def both(folder: Path, spec: str, *, chat_template: str | None = "", **config: A
     path = folder / "x.yaml"
     path.write_text(spec)
     loaded = load_spec(path)
-    return loaded, resolve(loaded, read_checkpoint(checkpoint), engine_of(loaded), None)
+    return loaded, resolve(loaded, read_checkpoint(checkpoint), None)
 
 
 def plan(folder: Path, spec: str, **options: Any) -> Plan:
@@ -58,7 +58,7 @@ def test_a_spec_of_three_lines_on_gpus(tmp_path: Path) -> None:
     assert (made.concurrency, made.settings.context) == (32, 8192)
     assert made.engine.name == "vllm"
     assert value_after(made, "--tensor-parallel-size") == "2"
-    assert made.settings.engine.environment == {}
+    assert made.settings.engine.environment == {"CUDA_HOME": "/usr/local/cuda"}
 
 
 def test_sampling_is_the_specs_then_the_checkpoints_then_none(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_lock_reads_back_as_it_was_written(tmp_path: Path) -> None:
     spec, lock = both(tmp_path, HEAD, rope_scaling={"rope_type": "llama3", "factor": 8.0})
     path = tmp_path / "x.lock"
     path.write_text(lock.text())
-    assert load_lock(path, spec, engine_of(spec)) == lock
+    assert load_lock(path, spec) == lock
 
 
 def test_a_lock_is_left_behind_by_each_thing_that_it_was_resolved_from(tmp_path: Path) -> None:
@@ -146,7 +146,93 @@ def test_a_lock_is_left_behind_by_each_thing_that_it_was_resolved_from(tmp_path:
     path = tmp_path / "x.lock"
     path.write_text(lock.text().replace("model: tiny", "model: other"))
     with pytest.raises(UserError, match="its model is other, the spec leads to tiny"):
-        load_lock(path, spec, engine_of(spec))
+        load_lock(path, spec)
     path.write_text(lock.text() + "surprise: 1\n")
     with pytest.raises(UserError, match="cannot be read: surprise"):
-        load_lock(path, spec, engine_of(spec))
+        load_lock(path, spec)
+
+
+TENSORRT = "model: tiny\nbackend: tensorrt-llm\nhardware: h100:2\ncontext: 1024\nconcurrency: 16\n"
+
+
+def test_the_backend_is_a_change_of_one_line(tmp_path: Path) -> None:
+    """The same lock serves: it holds the pins of every engine build."""
+    spec, lock = both(tmp_path, TENSORRT)
+    path = tmp_path / "x.lock"
+    path.write_text(lock.text())
+    made = make_plan(spec, load_lock(path, spec))
+    assert made.engine_config is not None
+    assert made.engine_config["max_seq_len"] == 1024
+    assert made.engine_config["max_batch_size"] == 17
+    assert made.engine_config["tensor_parallel_size"] == 2
+    # It does not read generation_config.json, so what ends an answer is said with each request.
+    assert made.settings.stop_token_ids == (2,)
+    assert made.settings.engine.api == "tensorrt-llm"
+    (tmp_path / "x.yaml").write_text(TENSORRT.replace("tensorrt-llm", "vllm"))
+    other = load_spec(tmp_path / "x.yaml")
+    made = make_plan(other, load_lock(path, other))
+    assert made.engine_config is None
+    assert made.settings.stop_token_ids == ()
+
+
+def test_several_backends_are_several_folders(tmp_path: Path) -> None:
+    spec, lock = both(
+        tmp_path,
+        "model: tiny\nbackend: [vllm, tensorrt-llm]\nhardware: l40s\nengine:\n"
+        "  vllm: {gpu_memory_utilization: 0.8}\n  tensorrt-llm: {max_num_tokens: 4096}\n",
+    )
+    first, second = plans(spec, lock)
+    assert (first.folder, second.folder) == ("x@vllm", "x@tensorrt-llm")
+    assert value_after(first, "--gpu-memory-utilization") == "0.8"
+    assert second.engine_config is not None
+    assert second.engine_config["max_num_tokens"] == 4096
+    assert make_plan(spec, lock, "h100", "vllm").folder == "x@vllm@h100"
+    with pytest.raises(UserError, match="several backends") as caught:
+        make_plan(spec, lock)
+    assert caught.value.hint == "say which with --backend: vllm or tensorrt-llm"
+    with pytest.raises(UserError, match="does not name it"):
+        make_plan(spec, lock, backend="sglang")
+    with pytest.raises(UserError, match="tensorrt-llm does not run on cpu"):
+        make_plan(spec, lock, "cpu", "tensorrt-llm")
+
+
+def test_arguments_of_the_other_backend_wait(tmp_path: Path) -> None:
+    made = plan(tmp_path, GPU + "engine:\n  dtype: half\n  tensorrt-llm: {max_num_tokens: 4096}\n")
+    assert value_after(made, "--dtype") == "half"
+    assert "4096" not in made.settings.engine.command
+
+
+def test_output_stream_reasoning_and_stops(tmp_path: Path) -> None:
+    made = plan(
+        tmp_path,
+        GPU
+        + "output: {type: json, schema: {type: object}}\nstream: false\nreasoning: {parser: qwen3}\n"
+        + "stop_token_ids: [7]\nprompt: {chat_template_kwargs: {enable_thinking: false}}\n",
+    )
+    output = made.settings.output
+    assert (output.kind, output.schema, output.stream, output.reasoning) == (
+        "json",
+        {"type": "object"},
+        False,
+        "hide",
+    )
+    assert value_after(made, "--reasoning-parser") == "qwen3"
+    assert made.settings.stop_token_ids == (7,)
+    assert made.settings.prompt.chat_template_kwargs == {"enable_thinking": False}
+
+
+def test_inputs_that_constrain_are_there_where_they_are_named(tmp_path: Path) -> None:
+    assert "json_schema" not in [entry.name for entry in plan(tmp_path, GPU).inputs]
+    named = plan(tmp_path, GPU + "inputs: {prompt: , json_schema: , regex: , choices: }\n")
+    assert [(entry.name, entry.default) for entry in named.inputs][1:] == [
+        ("json_schema", ""),
+        ("regex", ""),
+        ("choices", ""),
+    ]
+
+
+def test_the_locks_cog_holds_where_the_spec_names_none(tmp_path: Path) -> None:
+    spec, lock = both(tmp_path, GPU)
+    assert make_plan(spec, lock.model_copy(update={"cog": "0.22.0"})).cog == "0.22.0"
+    spec, lock = both(tmp_path, GPU + 'cog: "0.20.0"\n')
+    assert make_plan(spec, lock.model_copy(update={"cog": "0.22.0"})).cog == "0.20.0"

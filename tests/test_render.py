@@ -17,10 +17,11 @@ from cog_static import read_runner
 from cogsmith.errors import UserError
 from cogsmith.paths import Project
 from cogsmith.plan import Plan
-from cogsmith.render import literal, render
+from cogsmith.render import render
+from cogsmith.templates import literal
 from cogsmith.verbs.lock import lock
 from cogsmith.verbs.pack import pack
-from cogsmith.verbs.render import planned
+from cogsmith.verbs.render import every_plan, planned
 from cogsmith.verbs.render import render as write_render
 from projects import SPEC, make_project
 
@@ -50,7 +51,32 @@ image: {system_packages: [git], run: [echo hello], python_packages: [Ruamel.yaml
 weights: {url: "https://weights.example.com/models"}
 """
 GPU = 'model: weights/tiny\nbackend: vllm\nhardware: l40s\nprompt: {system: "Be brief.\\nBe kind."}\n'
-SPECS = {"cpu": SPEC, "gpu": GPU, "structured": STRUCTURED}
+JSON = """\
+model: weights/tiny
+backend: vllm
+hardware: l40s
+stream: false
+output: {type: json, schema: {type: object, properties: {city: {type: string}}, required: [city]}}
+reasoning: {parser: qwen3}
+stop_token_ids: [7]
+"""
+SPECS = {
+    "cpu": SPEC,
+    "gpu": GPU,
+    "structured": STRUCTURED,
+    "json": JSON,
+    "tensorrt-llm": GPU.replace("backend: vllm", "backend: tensorrt-llm"),
+    **{f"cog-{version}": f'{SPEC}cog: "{version}"\n' for version in ("0.17.2", "0.20.0", "0.21.0", "0.22.0")},
+    "cog-0.17.2-json": f'{JSON}cog: "0.17.2"\n',
+}
+# What a version of Cog has, as facts of Cog: base class, method and entry key, marks, `concurrency` in cog.yaml.
+COGS = {
+    "0.17.2": ("BasePredictor", "predict", set(), True),
+    "0.20.0": ("BaseRunner", "run", set(), True),
+    "0.21.0": ("BaseRunner", "run", {"streaming"}, True),
+    "0.22.0": ("BaseRunner", "run", {"streaming", "concurrent"}, False),
+    "0.23.1": ("BaseRunner", "run", {"streaming", "concurrent"}, False),
+}
 
 
 @pytest.fixture(params=sorted(SPECS))
@@ -77,8 +103,17 @@ def test_the_schema_is_what_cog_reads_from_predict_py(case: tuple[str, Project, 
     _, _, plan = case
     files = render(plan)
     schema = json.loads(files[".cog/openapi_schema.json"])["components"]["schemas"]
-    read, decorators = read_runner(files["predict.py"])
-    assert decorators == {"streaming": None, "concurrent": plan.concurrency}
+    runner = read_runner(files["predict.py"])
+    read = runner.schema
+    stream = plan.settings.output.stream
+    base, method, marks, _ = COGS[plan.cog]
+    assert (runner.base, runner.method) == (base, method)
+    marks = marks if stream else marks - {"streaming"}
+    every = {"streaming": None, "concurrent": plan.concurrency}
+    assert runner.decorators == {mark: every[mark] for mark in marks}
+    assert runner.imported == {base, "Input", *marks, *({"ConcatenateIterator"} if stream else ())}
+    assert runner.output == ("ConcatenateIterator[str]" if stream else "str")
+    assert schema["Output"]["type"] == ("array" if stream else "string")
     assert read["required"] == schema["Input"].get("required", [])
     assert list(read["properties"]) == list(schema["Input"]["properties"])
     for name, prop in schema["Input"]["properties"].items():
@@ -91,9 +126,12 @@ def test_the_schema_is_what_cog_reads_from_predict_py(case: tuple[str, Project, 
 
 
 def test_the_schema_is_an_openapi_document_that_streams(case: tuple[str, Project, Plan]) -> None:
-    document = json.loads(render(case[2])[".cog/openapi_schema.json"])
-    assert document["paths"]["/predictions"]["post"]["x-cog-streaming"] is True
-    assert document["components"]["schemas"]["Output"]["x-cog-array-display"] == "concatenate"
+    plan = case[2]
+    document = json.loads(render(plan)[".cog/openapi_schema.json"])
+    stream = plan.settings.output.stream
+    events = stream and "streaming" in COGS[plan.cog][2]
+    assert document["paths"]["/predictions"]["post"].get("x-cog-streaming", False) is events
+    assert ("x-cog-array-display" in document["components"]["schemas"]["Output"]) is stream
     for reference in re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(document)):
         assert reference in document["components"]["schemas"]
 
@@ -102,7 +140,8 @@ def test_the_schema_is_an_openapi_document_that_streams(case: tuple[str, Project
 COG_YAML: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
-    "required": ["build", "run"],
+    "required": ["build"],
+    "oneOf": [{"required": ["run"]}, {"required": ["predict"]}],
     "properties": {
         "build": {
             "type": "object",
@@ -119,6 +158,13 @@ COG_YAML: dict[str, Any] = {
             },
         },
         "run": {"const": "predict.py:Predictor"},
+        "predict": {"const": "predict.py:Predictor"},
+        "concurrency": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["max"],
+            "properties": {"max": {"type": "integer"}},
+        },
         "environment": {
             "type": "array",
             "items": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*=.*$"},
@@ -131,10 +177,15 @@ def test_cog_yaml_holds_only_keys_that_cog_knows(case: tuple[str, Project, Plan]
     name, _, plan = case
     config = yaml.safe_load(render(plan)["cog.yaml"])
     jsonschema.validate(config, COG_YAML)
-    assert config["build"]["gpu"] is (name != "cpu")
+    on_gpu = plan.hardware.gpu is not None
+    assert config["build"]["gpu"] is on_gpu
     # Without it Cog takes CUDA 11.8 for an engine that it does not know.
-    assert ("cuda" in config["build"]) is (name != "cpu")
-    assert config["build"]["sdk_version"] == "0.23.1"
+    assert ("cuda" in config["build"]) is on_gpu
+    assert config["build"]["sdk_version"] == plan.cog
+    assert name.removeprefix("cog-").startswith(plan.cog) or plan.cog == "0.23.1"
+    _, method, _, own_key = COGS[plan.cog]
+    assert method in config
+    assert config.get("concurrency") == ({"max": plan.concurrency} if own_key else None)
 
 
 def test_requirements_are_what_cog_can_read(case: tuple[str, Project, Plan]) -> None:
@@ -218,11 +269,26 @@ def test_another_hardware_goes_into_a_second_folder(
 )
 def test_a_literal_reads_in_cog_as_in_python(text: str) -> None:
     source = f"class P:\n    async def run(self, x: str = Input(default={literal(text)})): ...\n"
-    read, _ = read_runner(source)
-    assert read["properties"]["x"]["default"] == text
+    assert read_runner(source).schema["properties"]["x"]["default"] == text
 
 
 @pytest.mark.parametrize("text", ["ends with \\", "a\\b\nc", "''' \"\"\"", "tab\\\t\nx"])
 def test_a_text_that_cog_would_misread_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="Cog cannot read the text"):
         literal(text)
+
+
+def test_two_backends_render_two_folders_that_differ_in_the_engine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = make_project(tmp_path, monkeypatch, GPU.replace("vllm", "[vllm, tensorrt-llm]"))
+    lock(project, "tiny")
+    plans = every_plan(project, "tiny", None, None)
+    assert [plan.folder for plan in plans] == ["tiny@vllm", "tiny@tensorrt-llm"]
+    one, two = (render(plan) for plan in plans)
+    changed = {path for path in one.keys() | two.keys() if one.get(path) != two.get(path)}
+    assert changed == {"cog.yaml", "requirements.txt", "settings.json", "README.md", "engine.yaml"}
+    assert "not the image" not in one["README.md"] + two["README.md"]
+    config = yaml.safe_load(two["engine.yaml"])
+    assert config["guided_decoding_backend"] == "xgrammar"
+    assert config["max_seq_len"] == plans[1].settings.context

@@ -11,9 +11,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cogsmith.checkpoint import Checkpoint
-from cogsmith.engines import Engine
+from cogsmith.engines import ENGINES, Engine
 from cogsmith.errors import UserError
 from cogsmith.spec import Spec
+from cogsmith.spec_engine import builds_of
 from cogsmith_runtime.weights import Index, WeightsError
 
 HEADER = (
@@ -73,12 +74,18 @@ class PackedWeights(Facts):
 
 
 class Lock(Facts):
-    """One model, resolved."""
+    """One model, resolved.
 
-    version: Literal[1] = 1
+    `engines` holds the pins of every engine build, `cog` the version for a spec that names none.
+
+    `sources` says where the figures of `checkpoint` were read: by figure, and under `checkpoint` for all others.
+    """
+
+    version: Literal[2] = 2
     model: str
+    sources: dict[str, str]
     checkpoint: CheckpointFacts
-    engine: EnginePins
+    engines: list[EnginePins]
     cog: str
     weights: PackedWeights | None = None
 
@@ -94,7 +101,7 @@ class Lock(Facts):
         return HEADER + content
 
 
-def resolve(spec: Spec, checkpoint: Checkpoint, engine: Engine, weights: PackedWeights | None) -> Lock:
+def resolve(spec: Spec, checkpoint: Checkpoint, weights: PackedWeights | None) -> Lock:
     """The lock of a spec whose checkpoint was read."""
     template = checkpoint.chat_template
     same = {
@@ -104,8 +111,10 @@ def resolve(spec: Spec, checkpoint: Checkpoint, engine: Engine, weights: PackedW
     hashed = {"chat_template_sha256": None if template is None else _sha256(template)}
     return Lock(
         model=spec.model,
+        sources={"checkpoint": f"{spec.model}: its JSON files and the headers of its tensors"},
         checkpoint=CheckpointFacts.model_validate(same | hashed, strict=False),
-        engine=engine_pins(engine),
+        # All of them: another backend or hardware is a change of the spec alone.
+        engines=[engine_pins(engine) for engine in ENGINES.values()],
         cog=spec.cog,
         weights=weights,
     )
@@ -139,18 +148,18 @@ def read_lock(path: Path) -> Lock:
     return lock
 
 
-def load_lock(path: Path, spec: Spec, engine: Engine) -> Lock:
+def load_lock(path: Path, spec: Spec) -> Lock:
     """Read the lock that belongs to a spec.
 
     Raises:
-        UserError: there is none, it cannot be read, or the spec or the engine's pins have moved on since.
+        UserError: there is none, it cannot be read, or the spec's model or the engine's pins have moved on since.
     """
     lock = read_lock(path)
-    for what, locked, wanted in (
-        ("model", lock.model, spec.model),
-        ("cog", lock.cog, spec.cog),
-        ("engine", lock.engine, engine_pins(engine)),
-    ):
+    locked_pins = {pins.name: pins for pins in lock.engines}
+    checked: list[tuple[str, str | EnginePins, str | EnginePins]] = [("model", lock.model, spec.model)]
+    for engine in builds_of(spec):
+        checked.append(("engine", locked_pins.get(engine.name, "missing"), engine_pins(engine)))
+    for what, locked, wanted in checked:
         if locked != wanted:
             raise UserError(
                 f"models/{path.name} is out of date: "

@@ -10,12 +10,20 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from cogsmith.cog_versions import cog_version
 from cogsmith.inputs import Input
 
 Json = dict[str, Any]
+_PIECES: Json = {
+    "title": "Output",
+    "type": "array",
+    "items": {"type": "string"},
+    "x-cog-array-type": "iterator",
+    "x-cog-array-display": "concatenate",
+}
 
 
-def openapi_schema(inputs: Iterable[Input], cog: str) -> str:
+def openapi_schema(inputs: Iterable[Input], cog: str, *, stream: bool) -> str:
     """The schema as JSON text.
 
     An input that is not required and has no default is nullable with the default null.
@@ -23,6 +31,7 @@ def openapi_schema(inputs: Iterable[Input], cog: str) -> str:
     Args:
         inputs: in the order of the signature.
         cog: Cog's version, which the schema carries as its own.
+        stream: the answer comes in pieces; else it is one text.
     """
     properties, required, enums = _input_parts(inputs)
     input_schema: Json = {"title": "Input", "type": "object", "properties": properties}
@@ -30,20 +39,14 @@ def openapi_schema(inputs: Iterable[Input], cog: str) -> str:
         input_schema["required"] = required
     schemas: Json = {
         "Input": input_schema,
-        "Output": {
-            "title": "Output",
-            "type": "array",
-            "items": {"type": "string"},
-            "x-cog-array-type": "iterator",
-            "x-cog-array-display": "concatenate",
-        },
+        "Output": _PIECES if stream else {"title": "Output", "type": "string"},
         **enums,
         **_envelope_schemas(),
     }
     document = {
         "openapi": "3.0.2",
         "info": {"title": "Cog", "version": cog},
-        "paths": _paths(),
+        "paths": _paths(streaming=stream and cog_version(cog).streaming),
         "components": {"schemas": schemas},
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -135,8 +138,8 @@ def _envelope_schemas() -> Json:
     }
 
 
-def _paths() -> Json:
-    predict = {
+def _paths(*, streaming: bool) -> Json:
+    predict: Json = {
         "summary": "Predict",
         "description": "Run a single prediction on the model",
         "operationId": "predict_predictions_post",
@@ -145,9 +148,10 @@ def _paths() -> Json:
             "200": _answer("Successful Response", _ref("PredictionResponse")),
             "422": _answer("Validation Error", _ref("HTTPValidationError")),
         },
-        # Without it the server answers 406 to `Accept: text/event-stream`.
-        "x-cog-streaming": True,
     }
+    if streaming:
+        # Without it the server answers 406 to `Accept: text/event-stream`.
+        predict["x-cog-streaming"] = True
     cancel = {
         "summary": "Cancel",
         "operationId": "cancel_predictions__prediction_id__cancel_post",

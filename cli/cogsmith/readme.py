@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from cogsmith.cog_versions import cog_version
 from cogsmith.inputs import Input
 from cogsmith.plan import Plan
 
@@ -23,6 +24,7 @@ def _head(plan: Plan) -> list[str]:
         "| | |",
         "|---|---|",
         f"| engine | {plan.engine.name} {plan.engine.version} |",
+        f"| answer | {_answer(plan)} |",
         f"| hardware | {plan.hardware.name} |",
         f"| context | {settings.context} tokens, prompt and answer together |",
         f"| concurrency | {plan.concurrency} predictions at once |",
@@ -30,12 +32,25 @@ def _head(plan: Plan) -> list[str]:
     ]
     if plan.engine.driver:
         lines.append(f"| NVIDIA driver | {plan.engine.driver} or newer |")
-    if plan.folder != plan.name:
+    if plan.engine.untried:
+        lines += ["", f"Of this engine build: {plan.engine.untried}."]
+    if plan.other_hardware:
         lines += [
             "",
             f"This folder is for trying the model on {plan.hardware.name}. It is not the image that the spec describes.",
         ]
     return [*lines, ""]
+
+
+def _answer(plan: Plan) -> str:
+    output = plan.settings.output
+    kind = {
+        "text": "text",
+        "json": "JSON by the schema in `settings.json`" if output.schema else "a JSON object",
+        "regex": f"text that matches `{output.regex}`".replace("|", "\\|"),
+        "choice": "one of " + ", ".join(f"`{choice}`" for choice in output.choices).replace("|", "\\|"),
+    }[output.kind]
+    return kind + (", sent as it comes" if output.stream else ", sent as a whole")
 
 
 def _build(plan: Plan) -> list[str]:
@@ -75,16 +90,27 @@ def _build(plan: Plan) -> list[str]:
 def _call(plan: Plan) -> list[str]:
     body = json.dumps({"input": example_input(plan)}, ensure_ascii=False)
     quoted = body.replace("'", "'\\''")
+    call = f"-H 'Content-Type: application/json' -d '{quoted}' http://localhost:5000/predictions"
+    stream = plan.settings.output.stream
+    live, note = [], []
+    if stream and cog_version(plan.cog).streaming:
+        live = ["# tokens as they come", f"curl -N -H 'Accept: text/event-stream' {call}"]
+    elif stream:
+        note = [
+            f'Cog {plan.cog} has no server-sent events: a webhook (`webhook` and `webhook_events_filter: ["output"]` beside `input`) or polling',
+            "carries the tokens as they come.",
+            "",
+        ]
     return [
         "## Call",
         "",
         "```sh",
-        "# tokens as they come",
-        f"curl -N -H 'Accept: text/event-stream' -H 'Content-Type: application/json' -d '{quoted}' http://localhost:5000/predictions",
-        "# the whole answer at once, as a list of pieces",
-        f"curl -H 'Content-Type: application/json' -d '{quoted}' http://localhost:5000/predictions",
+        *live,
+        f"# the whole answer at once{', as a list of pieces' if stream else ''}",
+        f"curl {call}",
         "```",
         "",
+        *note,
         "A request more than the concurrency is answered with 409; try again later.",
         "",
     ]

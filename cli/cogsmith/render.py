@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+import yaml
 from packaging.utils import canonicalize_name
 
 import cogsmith_runtime
+from cogsmith.cog_versions import cog_version
 from cogsmith.errors import UserError
 from cogsmith.files import write_changed
 from cogsmith.inputs import Input
 from cogsmith.openapi import openapi_schema
 from cogsmith.plan import Plan
 from cogsmith.readme import readme
+from cogsmith.templates import fill, literal
 
 MANIFEST = ".cogsmith.json"  # in the rendered folder: which files are ours to remove when they are no longer rendered
 ANNOTATIONS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
@@ -56,11 +55,13 @@ def render(plan: Plan) -> dict[str, str]:
         "predict.py": _predict(plan),
         "requirements.txt": requirements(plan),
         "settings.json": plan.settings.to_json(),
-        ".cog/openapi_schema.json": openapi_schema(plan.inputs, plan.cog),
+        ".cog/openapi_schema.json": openapi_schema(plan.inputs, plan.cog, stream=plan.settings.output.stream),
         ".dockerignore": DOCKERIGNORE,
         "README.md": readme(plan),
         **_runtime(),
     }
+    if plan.engine.config is not None:
+        files[plan.engine.config] = _engine_config(plan)
     if plan.index is not None:
         files["weights.json"] = plan.index.dumps()
     return dict(sorted(files.items()))
@@ -74,7 +75,8 @@ def write(files: Mapping[str, str], folder: Path) -> Changes:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        stale = sorted(_owned(folder) - files.keys())
+        _check_inside(files, folder)
+        stale = sorted(owned(folder) - files.keys())
         written = [path for path, text in files.items() if write_changed(folder / path, text)]
         removed = [path for path in stale if _remove(folder, path)]
         write_changed(folder / MANIFEST, json.dumps(sorted(files), indent=1) + "\n")
@@ -84,6 +86,14 @@ def write(files: Mapping[str, str], folder: Path) -> Changes:
             "check the disk and the permissions",
         ) from error
     return Changes(tuple(written), tuple(removed))
+
+
+def _check_inside(files: Mapping[str, str], folder: Path) -> None:
+    """That no link in the folder leads what is written out of it. A file that is a link is replaced, which is harmless."""
+    real = folder.resolve()
+    for parent in sorted({(folder / path).parent for path in files}):
+        if not parent.resolve().is_relative_to(real):
+            raise UserError(f"{parent} is a link that leads out of {folder}", "remove the link")
 
 
 def requirements(plan: Plan) -> str:
@@ -97,28 +107,60 @@ def requirements(plan: Plan) -> str:
 
 
 def _cog_yaml(plan: Plan) -> str:
-    alone = [f"pip install --no-deps {package}" for package in plan.engine.alone]
+    cog = cog_version(plan.cog)
     build: dict[str, Any] = {
         "cuda": plan.engine.cuda,
         "system_packages": list(plan.system_packages),
-        "run": [*alone, *plan.run, COMPILE],
+        "run": [*_alone(plan), *plan.run, COMPILE],
     }
-    return _fill(
+    return fill(
         "cog.yaml.j2",
         name=plan.name,
         gpu=plan.hardware.gpu is not None,
         python_version=plan.engine.python,
         sdk_version=plan.cog,
+        method=cog.method,
+        concurrency=None if cog.concurrent else {"max": plan.concurrency},
         optional={key: value for key, value in build.items() if value},
         environment=[f"{name}={value}" for name, value in sorted(plan.environment.items())],
     )
 
 
+def _alone(plan: Plan) -> list[str]:
+    """The step that installs what cannot be installed from requirements.txt, in which Cog reads neither an option nor an index."""
+    if not plan.engine.alone:
+        return []
+    index = ["--extra-index-url", plan.engine.index] if plan.engine.index else []
+    # The last is for a base image whose own Python is Debian's; elsewhere it does nothing.
+    options = ["--no-deps", "--break-system-packages", *index]
+    return [" ".join(["python -m pip install", *options, *plan.engine.alone])]
+
+
+def _engine_config(plan: Plan) -> str:
+    header = f"# Rendered by cogsmith from models/{plan.name}.yaml: all that {plan.engine.name} is told. Edit the spec, not this file.\n"
+    return header + yaml.safe_dump(plan.engine_config, sort_keys=True, allow_unicode=True)
+
+
 def _predict(plan: Plan) -> str:
-    return _fill(
+    cog, stream = cog_version(plan.cog), plan.settings.output.stream
+    streaming, concurrent = stream and cog.streaming, cog.concurrent
+    names = [
+        cog.base,
+        "ConcatenateIterator" * stream,
+        "Input",
+        "concurrent" * concurrent,
+        "streaming" * streaming,
+    ]
+    marks = ["@streaming" * streaming, f"@concurrent(max={plan.concurrency})" * concurrent]
+    return fill(
         "predict.py.j2",
         name=plan.name,
-        concurrency=plan.concurrency,
+        imports=", ".join(filter(None, names)),
+        base=cog.base,
+        method=cog.method,
+        marks=list(filter(None, marks)),
+        output="ConcatenateIterator[str]" if stream else "str",
+        call="self.model.stream" if stream else "await self.model.answer",
         inputs=[
             {"name": entry.name, "annotation": _annotation(entry), "arguments": _arguments(entry)}
             for entry in plan.inputs
@@ -148,43 +190,6 @@ def _arguments(entry: Input) -> str:
     )
 
 
-def literal(value: Any) -> str:
-    """A Python literal that Cog's static parser reads as Python does.
-
-    Cog takes the text between the quotes as it stands, so a text must be spelled without a single escape: raw where it has backslashes,
-    triple-quoted where it has line breaks.
-
-    Raises:
-        UserError: no spelling without escapes exists.
-    """
-    if isinstance(value, list):
-        return f"[{', '.join(literal(item) for item in value)}]"
-    if not isinstance(value, str):
-        return repr(value)
-    for spelling in (
-        f'"{value}"',
-        f"'{value}'",
-        f'r"{value}"',
-        f"r'{value}'",
-        f'"""{value}"""',
-        f"'''{value}'''",
-    ):
-        if _reads_back(spelling, value):
-            return spelling
-    raise UserError(
-        f"Cog cannot read the text {value!r} in a signature: it mixes backslashes, quotes or line breaks",
-        "use only one of them in a default, a description, a regex or a choice",
-    )
-
-
-def _reads_back(spelling: str, value: str) -> bool:
-    inner = re.fullmatch(r"(?s)r?('''|\"\"\"|'|\")(.*)\1", spelling)
-    try:
-        return inner is not None and inner.group(2) == value and ast.literal_eval(spelling) == value
-    except (SyntaxError, ValueError):
-        return False
-
-
 def _runtime() -> dict[str, str]:
     root = Path(cogsmith_runtime.__path__[0])
     return {
@@ -193,28 +198,8 @@ def _runtime() -> dict[str, str]:
     }
 
 
-@cache
-def _environment() -> Environment:
-    # In a wheel the templates lie inside the package, in a checkout beside it.
-    here = Path(__file__).parent
-    folders = [here / "templates", here.parent.parent / "templates"]
-    environment = Environment(  # noqa: S701 - what is rendered is Python and YAML; each value goes through a filter
-        loader=FileSystemLoader(folders),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["py"] = literal
-    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
-    return environment
-
-
-def _fill(template: str, **values: Any) -> str:
-    return _environment().get_template(template).render(values)
-
-
-def _owned(folder: Path) -> set[str]:
+def owned(folder: Path) -> set[str]:
+    """The files of a folder that an earlier render wrote."""
     try:
         listed = json.loads((folder / MANIFEST).read_text("utf-8"))
     except (OSError, ValueError):
@@ -228,7 +213,7 @@ def _owned(folder: Path) -> set[str]:
 
 def _remove(folder: Path, path: str) -> bool:
     target = folder / path
-    if not target.is_file():
+    if not target.is_file() or not target.parent.resolve().is_relative_to(folder.resolve()):
         return False
     target.unlink()
     parent = target.parent

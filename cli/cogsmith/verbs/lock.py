@@ -12,7 +12,7 @@ from cogsmith.lock import Lock, PackedWeights, read_lock, resolve
 from cogsmith.output import step, warn
 from cogsmith.pack import fingerprint
 from cogsmith.paths import Project
-from cogsmith.plan import engine_of, make_plan
+from cogsmith.plan import plans
 from cogsmith.source import read_source
 from cogsmith.spec import Spec, load_spec
 from cogsmith_runtime.weights import Index
@@ -30,9 +30,9 @@ def lock(project: Project, name: str) -> Lock:
 
 
 def checked_lock(spec: Spec, checkpoint: Checkpoint, weights: PackedWeights | None) -> Lock:
-    """Resolve a spec and see that it goes together with its checkpoint."""
-    resolved = resolve(spec, checkpoint, engine_of(spec), weights)
-    make_plan(spec, resolved)
+    """Resolve a spec and see that each of its backends goes together with its checkpoint."""
+    resolved = resolve(spec, checkpoint, weights)
+    plans(spec, resolved)
     return resolved
 
 
