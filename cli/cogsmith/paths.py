@@ -34,7 +34,8 @@ class Project:
         root = Path.cwd()
         if not (root / "models").is_dir():
             raise UserError(
-                f"{root} has no models/ folder", "run cogsmith in the folder that holds models/NAME.yaml"
+                f"{root} has no models/ folder",
+                "run cogsmith in the folder that holds models/NAME.yaml; `cogsmith init` makes one",
             )
         return cls(root)
 
