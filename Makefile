@@ -6,10 +6,10 @@ COGSMITH = .venv/bin/cogsmith
 DEMO_MODEL = weights/SmolLM2-135M-Instruct.Q4_1.gguf
 PYTHON_FILES = cli runtime scripts tests benchmarks
 
-.PHONY: help venv lock pack render predict serve demo check fix test pins golden bench-help clean
+.PHONY: help venv lock pack render predict serve demo check fix test pins schema golden bench-help bench-predictor clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: ## .venv with cogsmith in it; installs what the system lacks
 	@scripts/bootstrap
@@ -48,11 +48,19 @@ test: check ## everything: `make check`, then the tests on the real engine
 	@scripts/demo-model $(DEMO_MODEL)
 	.venv/bin/pytest -v tests/real
 
+schema: venv ## write models/spec.schema.json and the README's table of fields again
+	.venv/bin/python scripts/spec_schema.py
+
 golden: venv ## rewrite the golden files; read the diff
 	.venv/bin/pytest -q tests --ignore tests/real --update-golden
 
 bench-help: venv ## CPU time of --help against importing click
 	.venv/bin/python benchmarks/help/measure.py
+
+bench-predictor: venv ## what the predictor adds to an engine, on a stub and on vLLM; about 9 minutes, alone on the machine
+	@scripts/demo-model $(DEMO_MODEL)
+	$(COGSMITH) pack smollm2-135m
+	.venv/bin/python benchmarks/predictor/measure.py
 
 pins: venv ## compile the engines' exact requirements again
 	.venv/bin/python scripts/compile_pins.py
