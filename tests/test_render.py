@@ -5,6 +5,7 @@ from __future__ import annotations
 import compileall
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,13 +80,29 @@ COGS = {
 }
 
 
-@pytest.fixture(params=sorted(SPECS))
+MODELS = Path(__file__).parent.parent / "models"
+# The examples, each with the locks that are committed with them: one folder for each backend.
+EXAMPLES = [
+    path.stem if isinstance(backend, str) else f"{path.stem}@{one}"
+    for path in sorted(MODELS.glob("*.yaml"))
+    for backend in [yaml.safe_load(path.read_text())["backend"]]
+    for one in ([backend] if isinstance(backend, str) else backend)
+]
+
+
+@pytest.fixture(params=[*sorted(SPECS), *EXAMPLES])
 def case(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[str, Project, Plan]:
-    project = make_project(tmp_path, monkeypatch, SPECS[request.param])
-    pack(project, "tiny")
-    return request.param, project, planned(project, "tiny", None)
+    if request.param in SPECS:
+        project = make_project(tmp_path, monkeypatch, SPECS[request.param])
+        pack(project, "tiny")
+        return request.param, project, planned(project, "tiny", None)
+    shutil.copytree(MODELS, tmp_path / "models")
+    monkeypatch.chdir(tmp_path)
+    project = Project.here()
+    name, _, backend = request.param.partition("@")
+    return request.param, project, planned(project, name, None, backend or None)
 
 
 def test_every_file_is_as_reviewed(
@@ -207,12 +224,12 @@ def test_what_is_rendered_compiles_and_a_second_render_changes_nothing(
 ) -> None:
     _, project, plan = case
     write_render(project, plan)
-    folder = project.root / "build" / "tiny"
+    folder = project.build_dir(plan.folder)
     assert compileall.compile_dir(folder, quiet=1)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
     capsys.readouterr()
     write_render(project, plan)
-    assert "build/tiny is up to date" in capsys.readouterr().err
+    assert f"build/{plan.folder} is up to date" in capsys.readouterr().err
     assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
@@ -276,6 +293,15 @@ def test_a_literal_reads_in_cog_as_in_python(text: str) -> None:
 def test_a_text_that_cog_would_misread_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="Cog cannot read the text"):
         literal(text)
+
+
+@pytest.mark.parametrize("path", sorted(MODELS.glob("*.lock")), ids=lambda path: path.stem)
+def test_every_example_has_a_lock_whose_figures_name_their_source(path: Path) -> None:
+    lock = yaml.safe_load(path.read_text())
+    named = {figure for names in lock["sources"] for figure in names.split(", ")}
+    assert named <= {"checkpoint", *lock["checkpoint"]}
+    assert all(lock["sources"].values())
+    assert {path.stem for path in MODELS.glob("*.yaml")} == {path.stem for path in MODELS.glob("*.lock")}
 
 
 def test_two_backends_render_two_folders_that_differ_in_the_engine_alone(

@@ -286,7 +286,7 @@ def test_a_stop_text_that_lies_across_pieces_is_found(served: Served) -> None:
     pieces = free["output"]
     text = "".join(pieces)
     for index in range(3, 12):
-        stop = pieces[index][-2:] + pieces[index + 1][:2] + pieces[index + 2][:2]
+        stop = pieces[index][-2:] + pieces[index + 1] + pieces[index + 2][:2]
         answer = served.predict(
             prompt="Count from one to twenty in words.",
             temperature=0.0,
