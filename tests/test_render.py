@@ -67,12 +67,17 @@ SPECS = {
     "structured": STRUCTURED,
     "json": JSON,
     "tensorrt-llm": GPU.replace("backend: vllm", "backend: tensorrt-llm"),
-    **{f"cog-{version}": f'{SPEC}cog: "{version}"\n' for version in ("0.17.2", "0.20.0", "0.21.0", "0.22.0")},
+    **{
+        f"cog-{version}": f'{SPEC}cog: "{version}"\n'
+        for version in ("0.17.2", "0.18.0", "0.20.0", "0.21.0", "0.22.0")
+    },
     "cog-0.17.2-json": f'{JSON}cog: "0.17.2"\n',
 }
 # What a version of Cog has, as facts of Cog: base class, method and entry key, marks, `concurrency` in cog.yaml.
+# How 0.17 is different in its setup is tried on its server.
 COGS = {
     "0.17.2": ("BasePredictor", "predict", set(), True),
+    "0.18.0": ("BasePredictor", "predict", set(), True),
     "0.20.0": ("BaseRunner", "run", set(), True),
     "0.21.0": ("BaseRunner", "run", {"streaming"}, True),
     "0.22.0": ("BaseRunner", "run", {"streaming", "concurrent"}, False),

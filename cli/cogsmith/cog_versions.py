@@ -1,7 +1,7 @@
 """One row per family of Cog versions: how a predictor is written for it, and how its tokens reach a caller.
 
 Read in replicate/cog at the tags: python/cog/__init__.py (what it exports), pkg/config/data/config_schema_v1.0.json (keys of
-cog.yaml), pkg/schema/openapi*.go (marks in the schema).
+cog.yaml), pkg/schema/openapi*.go (marks in the schema), crates/coglet-python/src/predictor.rs (what is awaited).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class CogVersion:
         since: the first version of the family.
         base: the class that a predictor derives from.
         method: its method, and the key of cog.yaml that names the class.
+        async_setup: an `async def setup` is awaited; before it, Cog dropped its coroutine and went on.
         streaming: there is a mark `@streaming`, and server-sent events; before it, webhooks and polling carry a stream.
         concurrent: there is a mark `@concurrent(max=N)`; before it, cog.yaml says `concurrency.max`.
     """
@@ -26,15 +27,17 @@ class CogVersion:
     since: str
     base: str
     method: str
+    async_setup: bool
     streaming: bool
     concurrent: bool
 
 
 FAMILIES = (
-    CogVersion("0.17.0", base="BasePredictor", method="predict", streaming=False, concurrent=False),
-    CogVersion("0.20.0", base="BaseRunner", method="run", streaming=False, concurrent=False),
-    CogVersion("0.21.0", base="BaseRunner", method="run", streaming=True, concurrent=False),
-    CogVersion("0.22.0", base="BaseRunner", method="run", streaming=True, concurrent=True),
+    CogVersion("0.17.0", "BasePredictor", "predict", async_setup=False, streaming=False, concurrent=False),
+    CogVersion("0.18.0", "BasePredictor", "predict", async_setup=True, streaming=False, concurrent=False),
+    CogVersion("0.20.0", "BaseRunner", "run", async_setup=True, streaming=False, concurrent=False),
+    CogVersion("0.21.0", "BaseRunner", "run", async_setup=True, streaming=True, concurrent=False),
+    CogVersion("0.22.0", "BaseRunner", "run", async_setup=True, streaming=True, concurrent=True),
 )
 KNOWN = (
     "0.17.0",

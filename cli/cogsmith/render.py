@@ -39,6 +39,9 @@ DOCKERIGNORE = f"""\
 # for a later Python and do not compile.
 COMPILE = 'python -m compileall -q -j 0 "$(python -c \'import sysconfig; print(sysconfig.get_path("purelib"))\')" || true'
 
+# The last option is for a base image whose own Python is Debian's; elsewhere it does nothing.
+PIP = "python -m pip install --no-deps --break-system-packages"
+
 
 @dataclass(frozen=True)
 class Changes:
@@ -111,7 +114,7 @@ def _cog_yaml(plan: Plan) -> str:
     build: dict[str, Any] = {
         "cuda": plan.engine.cuda,
         "system_packages": list(plan.system_packages),
-        "run": [*_alone(plan), *plan.run, COMPILE],
+        "run": [_coglet(plan), *_alone(plan), *plan.run, COMPILE],
     }
     return fill(
         "cog.yaml.j2",
@@ -126,14 +129,20 @@ def _cog_yaml(plan: Plan) -> str:
     )
 
 
+def _coglet(plan: Plan) -> str:
+    """The step that pins the server. `sdk_version` pins cog alone, which takes any later coglet, even one that it does not start with.
+
+    Cog strikes coglet out of requirements.txt, and runs these steps after it has installed its own.
+    """
+    return f"{PIP} coglet=={plan.cog}"
+
+
 def _alone(plan: Plan) -> list[str]:
     """The step that installs what cannot be installed from requirements.txt, in which Cog reads neither an option nor an index."""
     if not plan.engine.alone:
         return []
     index = ["--extra-index-url", plan.engine.index] if plan.engine.index else []
-    # The last is for a base image whose own Python is Debian's; elsewhere it does nothing.
-    options = ["--no-deps", "--break-system-packages", *index]
-    return [" ".join(["python -m pip install", *options, *plan.engine.alone])]
+    return [" ".join([PIP, *index, *plan.engine.alone])]
 
 
 def _engine_config(plan: Plan) -> str:
@@ -157,6 +166,7 @@ def _predict(plan: Plan) -> str:
         name=plan.name,
         imports=", ".join(filter(None, names)),
         base=cog.base,
+        async_setup=cog.async_setup,
         method=cog.method,
         marks=list(filter(None, marks)),
         output="ConcatenateIterator[str]" if stream else "str",

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
@@ -37,11 +38,15 @@ RecordMetric = Callable[[str, Any], None]
 
 
 class Model:
-    """One model, ready to answer. `Model.start` makes it, in Cog's event loop, and `stream` and `answer` are called there too."""
+    """One model, ready to answer: made by `Model.start` in Cog's event loop, or by `Model.start_apart` in one of its own.
+
+    `stream` and `answer` are called in Cog's loop.
+    """
 
     def __init__(
         self, settings: Settings, engine: Engine, client: Client, record_metric: RecordMetric
     ) -> None:
+        self._loop = asyncio.get_running_loop()
         self._settings = settings
         self._prompts = Prompts(settings)
         self._engine = engine
@@ -91,25 +96,36 @@ class Model:
         await asyncio.sleep(0.1)
         return model
 
+    @classmethod
+    def start_apart(cls, weights: str | None, record_metric: RecordMetric) -> Self:
+        """The same for a Cog that does not await `setup` (before 0.18): in an event loop that lives as long as the process."""
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, name="cogsmith", daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(cls.start(weights, record_metric), loop).result()
+
     def stream(self, inputs: Mapping[str, object]) -> Iterator[str]:
         """Start one prediction; the pieces of its answer, live. To be returned from `async def run`.
 
         The iterator raises InputError or EngineError. See stream.py for how a cancel gets here.
         """
-        return stream.live(self._prediction(inputs))
+        return stream.live(self._prediction(inputs), self._loop)
 
     async def answer(self, inputs: Mapping[str, object]) -> str:
         """The whole answer of one prediction, for a `run` that returns text. A cancel of its task ends it.
 
         Raises InputError or EngineError.
         """
+        whole = asyncio.run_coroutine_threadsafe(self._whole(inputs), self._loop)
         try:
-            async with aclosing(self._prediction(inputs)) as pieces:
-                return "".join([piece async for piece in pieces])
+            return await asyncio.wrap_future(whole)
         except errors.CodedError as error:
             # Cog reports an error that has this word in it, quoted from the input perhaps, as a canceled prediction.
             error.args = (_CANCELLED.sub("canceled", str(error)),)
             raise
+
+    async def _whole(self, inputs: Mapping[str, object]) -> str:
+        async with aclosing(self._prediction(inputs)) as pieces:
+            return "".join([piece async for piece in pieces])
 
     def healthy(self) -> bool:
         return self._engine.failure is None

@@ -3,7 +3,7 @@
 Cog gathers an async generator whole before it sends anything, and allows more than one prediction at a time only when
 `run` is a coroutine function. A *sync generator returned by a coroutine* is neither: Cog pulls it in a thread of its
 own for each prediction and sends every item at once. So `run` starts an asyncio task that feeds a queue, and returns a
-generator that drains the queue.
+generator that drains the queue. The task may run in another event loop than Cog's: the one in which the model was started.
 
 Cog considers `run` done as soon as it has that generator. For a cancel, or a client that went away, it then calls
 `.cancel()` on the future of a call that is already over, which does nothing. That future comes from
@@ -44,16 +44,21 @@ def _remembering(coro: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop
 asyncio.run_coroutine_threadsafe = _remembering
 
 
-def live(pieces: AsyncGenerator[str, None]) -> Iterator[str]:
-    """Start to consume `pieces` in a task of the running loop; return a generator of them for another thread.
+def live(pieces: AsyncGenerator[str, None], loop: asyncio.AbstractEventLoop) -> Iterator[str]:
+    """Start to consume `pieces` in a task of `loop`; return a generator of them for another thread.
 
     To be called in the coroutine that Cog awaits, and returned from it. An exception of `pieces` is raised from the
     generator; a cancel ends `pieces` at once and raises Cog's CancelationException.
     """
     items: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(_feed(pieces, items))
-    _hook_cancel(_current_future(), lambda: loop.call_soon_threadsafe(task.cancel))
+    task = _run_coroutine_threadsafe(_feed(pieces, items), loop)
+
+    def end() -> None:
+        task.cancel()
+        # A task that is canceled before its first step says nothing itself.
+        items.put(CancelationException(_CANCEL_MESSAGE))
+
+    _hook_cancel(_current_future(), end)
     return _drain(items, loop, task)
 
 
@@ -75,7 +80,7 @@ async def _feed(
 def _drain(
     items: "queue.SimpleQueue[str | BaseException | None]",
     loop: asyncio.AbstractEventLoop,
-    task: "asyncio.Task[None]",
+    task: _Future,
 ) -> Iterator[str]:
     try:
         while True:
@@ -94,7 +99,7 @@ def _drain(
     finally:
         # Also when the thread was told to stop in another way: an exception injected into it, or a closed generator.
         if loop.is_running():
-            loop.call_soon_threadsafe(task.cancel)
+            task.cancel()
 
 
 def _current_future() -> _Future | None:

@@ -44,7 +44,7 @@ class Producer:
             self.ended.set()
 
     async def run(self) -> Iterator[str]:
-        return stream.live(self.pieces())
+        return stream.live(self.pieces(), asyncio.get_running_loop())
 
 
 def test_pieces_come_in_order_and_the_error_last(loop: asyncio.AbstractEventLoop) -> None:

@@ -8,8 +8,8 @@ from cogsmith_runtime.predictor import Model
 
 
 class Predictor(BasePredictor):
-    async def setup(self, weights: Optional[str] = None) -> None:
-        self.model = await Model.start(weights, self.record_metric)
+    def setup(self, weights: Optional[str] = None) -> None:
+        self.model = Model.start_apart(weights, self.record_metric)
 
     async def predict(
         self,
