@@ -31,8 +31,8 @@ _CAUSES = (
     _cause(
         "E2102",
         "UnknownArgument",
-        r"error: unrecognized arguments: (?P<it>[^\n]+)",
-        "the engine does not know the argument {it}.",
+        r"error: unrecognized arguments: (?P<it>[^\n]+)|\n(?P<key>[\w.]+)\n\s+Extra inputs are not permitted",
+        "the engine does not know the argument {it}{key}.",
         "Correct or remove it under engine: in the spec.",
     ),
     _cause(
@@ -92,9 +92,11 @@ _CAUSES = (
     _cause(
         "E2109",
         "OutOfGpuMemory",
-        r"CUDA out of memory|OutOfMemoryError",
+        r"CUDA out of memory|OutOfMemoryError|Executor creation failed due to insufficient GPU memory",
         "the GPU's memory is full.",
-        _LESS + ", or lower engine.gpu_memory_utilization.",
+        _LESS
+        + ", or lower engine.gpu_memory_utilization (vLLM) or engine.kv_cache_config.free_gpu_memory_fraction "
+        "(TensorRT-LLM).",
     ),
     _cause(
         "E2110",
@@ -137,8 +139,8 @@ _CAUSES = (
     _cause(
         "E2115",
         "UnknownQuantization",
-        r"Unknown quantization method: (?P<it>[\w-]+)",
-        "the engine does not know the quantization {it}.",
+        r"Unknown quantization method: (?P<it>[\w-]+)|unsupported quant mode",
+        "the engine does not know the model's quantization {it}.",
         "Choose a model in a format of this engine, or correct engine.quantization.",
     ),
     _cause(
@@ -153,8 +155,9 @@ _CAUSES = (
         "UnknownArchitecture",
         r"has model type `(?P<it>[^`\n]+)` but Transformers does not recognize|"
         r"Model architectures \[?'?(?P<arch>[\w', ]+?)'?\]? (?:are not supported|failed to be inspected)|"
+        r"Unknown architecture for AutoModelForCausalLM: (?P<class>\w+)|"
         r"does not dispatch through the Transformers attention interface",
-        "this engine version does not know the model's architecture {it}{arch}.",
+        "this engine version does not know the model's architecture {it}{arch}{class}.",
         "Choose another model, or a backend version that has it.",
     ),
     _cause(
@@ -229,6 +232,13 @@ _CAUSES = (
         r"No module named '?(?P<it>vllm|tensorrt_llm)\b|lifeline: cannot start (?P<program>[^\n]+)",
         "the engine is not installed {it}{program}.",
         "Install backend's requirements again, or build the image again.",
+    ),
+    _cause(
+        "E2130",
+        "LibraryMissing",
+        r"(?P<it>lib[\w.+-]+\.so[\d.]*): cannot open shared object file",
+        "the image lacks the library {it}.",
+        "Add the package that has it under image.system_packages.",
     ),
     _cause(
         "E2128", "DiskFull", r"No space left on device", "the disk is full.", "Free space and start again."

@@ -1,6 +1,7 @@
 """The log of an engine that did not start -> a coded sentence that says what to change.
 
-The lines are those of vLLM 0.32 and 0.33, with what stands around them in a real log.
+The lines are those of vLLM 0.32 and 0.33, with what stands around them in a real log, and those that the documents and reports of
+TensorRT-LLM 1.2 quote.
 """
 
 import pytest
@@ -12,6 +13,32 @@ WORKER_END = (
 )
 
 LOGS = [
+    # TensorRT-LLM: the last line says only that a worker returned an error.
+    (
+        "RuntimeError: Executor creation failed due to insufficient GPU memory.\nRuntimeError: Executor worker returned error",
+        "E2109",
+        "engine.kv_cache_config.free_gpu_memory_fraction",
+    ),
+    (
+        "ValueError: Unknown architecture for AutoModelForCausalLM: FooForCausalLM\nRuntimeError: Executor worker returned error",
+        "E2117",
+        "architecture FooForCausalLM.",
+    ),
+    (
+        "ValueError: unsupported quant mode: 7\nRuntimeError: Executor worker returned error",
+        "E2115",
+        "quantization",
+    ),
+    (
+        "1 validation error for TorchLlmArgs\nmax_batch_sise\n  Extra inputs are not permitted [type=extra_forbidden]",
+        "E2102",
+        "the argument max_batch_sise.",
+    ),
+    (
+        "ImportError: libmpi.so.40: cannot open shared object file: No such file or directory",
+        "E2130",
+        "the library libmpi.so.40.",
+    ),
     ("api_server.py: error: unrecognized arguments: --x 5", "E2102", "--x 5"),
     (
         "RuntimeError: Insufficient space in /dev/shm (64 MiB free, 160 MiB required)",
