@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import compileall
 import json
+import keyword
 import re
 import shutil
 from collections.abc import Callable
@@ -145,6 +148,28 @@ def test_the_schema_is_what_cog_reads_from_predict_py(case: tuple[str, Project, 
         if "allOf" in prop:
             flat |= {"choices": schema[name]["enum"], "type": schema[name]["type"]}
         assert flat == read["properties"][name], name
+
+
+def test_every_input_says_what_the_playground_shows(case: tuple[str, Project, Plan]) -> None:
+    """A description, an order, a default or required on purpose; limits of numbers; no name that hides something in predict.py."""
+    source = render(case[2])["predict.py"]
+    document = json.loads(render(case[2])[".cog/openapi_schema.json"])
+    inputs = document["components"]["schemas"]["Input"]
+    module = {
+        name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.alias) for name in [node.name]
+    }
+    for order, (name, prop) in enumerate(inputs["properties"].items()):
+        assert prop["description"].strip(), name
+        assert prop["x-order"] == order
+        if name in inputs.get("required", []):
+            assert "default" not in prop
+            assert not prop.get("nullable", False)
+        else:
+            assert "default" in prop or prop["nullable"], name
+        if prop.get("type") in {"integer", "number"}:
+            assert prop["minimum"] <= prop["maximum"], name
+        hidden = {"self", "weights", *module, *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
+        assert name not in hidden
 
 
 def test_the_schema_is_an_openapi_document_that_streams(case: tuple[str, Project, Plan]) -> None:

@@ -88,7 +88,7 @@ async def test_a_failed_start_is_one_coded_sentence(start: Start) -> None:
     server = await start("--fail-with", f"Traceback (most recent call last):\n{line}", ready=False)
     await server.until(lambda health: health["status"] == "SETUP_FAILED", 20)
     logs = (await server.health())["setup"]["logs"]
-    assert "E2115 UnknownQuantization: the engine does not know the quantization nope." in logs
+    assert "E2115 UnknownQuantization: the engine does not know the model's quantization nope." in logs
     assert "Traceback" not in logs
     assert [c for c in server.command_lines() if "--port" in c] == []
 
