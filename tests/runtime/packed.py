@@ -13,7 +13,7 @@ from cogsmith_runtime.weights import Index, Limits, Member, WeightsError, fetch,
 from cogsmith_runtime.weights.fetch import Progress
 
 GRANULE = 64 << 10
-QUICK = Limits(connections=4, part=256 << 10, timeout=1, tries=4, pause=0.01, longest_pause=0.02)
+QUICK = Limits(connections=4, part=256 << 10, timeout=1, pause=0.01, longest_pause=0.02)
 FILES = {
     "config.json": 700,
     "empty.txt": 0,

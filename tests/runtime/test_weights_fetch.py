@@ -161,7 +161,7 @@ def test_an_error_in_one_connection_ends_the_others_at_once(
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     assert OBJECT.fails("http://127.0.0.1:1/object?token=secret", tmp_path).startswith(
-        "E2211 Unreachable: http://127.0.0.1:1/object cannot be read after 4 tries (["
+        "E2211 Unreachable: http://127.0.0.1:1/object cannot be read after 8 tries (["
     )
 
 
