@@ -11,6 +11,9 @@ import aiohttp
 
 from cogsmith.errors import UserError
 
+# Cog's server refuses the later of two requests that ask for a slot in the same instant, also while slots are free.
+TRIES = 20
+
 PROMPT = "Write a long story about a lighthouse keeper and his dog."
 
 
@@ -110,26 +113,34 @@ class Cog:
 
 
 async def ask(session: aiohttp.ClientSession, api: Api, tokens: int) -> Answer:
-    """One answer, read to the end of the connection's response.
+    """One answer, read to the end of the connection's response. A request refused with 409 is made again at once, on the same clock.
 
     Raises:
         UserError: the server refused or failed, or gave another number of tokens.
     """
     answer = Answer(time.monotonic())
     headers = {"Accept": "text/event-stream"}
-    async with session.post(api.url, json=api.body(tokens), headers=headers) as response:
-        if response.status != 200:
-            raise UserError(f"{api.url} answered {response.status}: {(await response.text())[:300]}")
-        kind = ""
-        async for line in response.content:
-            now = time.monotonic()
-            if line.startswith(b"event:"):
-                kind = line[6:].strip().decode()
-            elif line.startswith(b"data:"):
-                api.read(answer, kind, line[5:].strip(), now)
+    for left in reversed(range(TRIES)):
+        async with session.post(api.url, json=api.body(tokens), headers=headers) as response:
+            if response.status == 409 and left:
+                continue
+            if response.status != 200:
+                raise UserError(f"{api.url} answered {response.status}: {(await response.text())[:300]}")
+            await _read(api, answer, response)
+            break
     if answer.tokens != tokens or not answer.pieces:
         raise UserError(f"{api.url} gave {answer.tokens} tokens, {tokens} were asked for")
     return answer
+
+
+async def _read(api: Api, answer: Answer, response: aiohttp.ClientResponse) -> None:
+    kind = ""
+    async for line in response.content:
+        now = time.monotonic()
+        if line.startswith(b"event:"):
+            kind = line[6:].strip().decode()
+        elif line.startswith(b"data:"):
+            api.read(answer, kind, line[5:].strip(), now)
 
 
 def new_session() -> aiohttp.ClientSession:
