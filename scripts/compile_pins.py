@@ -29,7 +29,7 @@ LINUX = {
 }
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 DATA = Path(__file__).parent.parent / "cli" / "cogsmith" / "data"
-RUNTIME = ("aiohttp", "crc32c", "jinja2")  # what cogsmith_runtime imports
+RUNTIME = ("aiohttp", "crc32c", "jinja2", "pycurl")  # what cogsmith_runtime imports
 # What torch 2.9.1's build for CUDA 13.0 asks for. It lies on PyTorch's own index alone, where Cog makes pip look; PyPI's torch 2.9.1 is
 # built for CUDA 12.8 and asks for other packages. The list is "13.0" in PyTorch's .github/scripts/generate_binary_build_matrix.py of
 # 2.9, and the rest is as in PyPI's torch 2.9.1.

@@ -146,7 +146,7 @@ def test_python_reads_it(packed: Packed, bucket: Bucket, tmp_path: Path) -> None
 
 def test_the_reader_reads_it(packed: Packed, bucket: Bucket, tmp_path: Path) -> None:
     index = bucket.path(f"{packed.index.digest}.json")
-    assert same(obtain(packed.url, index, None, tmp_path / "cache"))
+    assert same(obtain(packed.url, index, None, tmp_path / "cache").folder)
 
 
 def test_a_file_of_more_than_8_gib(tmp_path: Path) -> None:

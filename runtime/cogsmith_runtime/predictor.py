@@ -72,12 +72,12 @@ class Model:
         cache = Path(os.environ.get("COGSMITH_CACHE", _CACHE))
         source = None if weights is None else str(weights)
         say("cogsmith: fetching the weights")
-        folder = await asyncio.to_thread(
+        fetched = await asyncio.to_thread(
             obtain, source, root / "weights.json", settings.weights_url, cache, _Progress()
         )
-        fetched = time.monotonic()
+        arrived = time.monotonic()
         importing = asyncio.create_task(asyncio.to_thread(_import_what_cog_will))
-        engine = await Engine.start(settings, folder, root)
+        engine = await Engine.start(settings, fetched.folder, root)
         await importing
         model = cls(settings, engine, Client(engine.root, settings.context), record_metric)
         try:
@@ -86,7 +86,7 @@ class Model:
             await model.stop()
             raise
         times = {
-            "fetch": fetched - began,
+            "fetch": arrived - began,
             "engine_start": engine.engine_start,
             "load": engine.load,
             "warm_up": warm_up,

@@ -13,7 +13,7 @@ from cogsmith_runtime.weights import Index, Limits, Member, WeightsError, fetch,
 from cogsmith_runtime.weights.fetch import Progress
 
 GRANULE = 64 << 10
-QUICK = Limits(connections=4, part=256 << 10, timeout=1, pause=0.01, longest_pause=0.02)
+QUICK = Limits(connections=4, most_connections=4, part=256 << 10, timeout=1, pause=0.01, longest_pause=0.02)
 FILES = {
     "config.json": 700,
     "empty.txt": 0,
@@ -46,7 +46,7 @@ class Object:
     def fetch(
         self, where: str, cache: Path, limits: Limits = QUICK, progress: Progress | None = None
     ) -> Path:
-        return fetch(self.index, source_of(where, limits), cache, progress, limits)
+        return fetch(self.index, source_of(where, limits), cache, progress, limits).folder
 
     def fails(self, where: str, cache: Path, limits: Limits = QUICK) -> str:
         """The error of a fetch that fails; nothing must stand under the final name then."""

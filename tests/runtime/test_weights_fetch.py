@@ -232,11 +232,10 @@ def _command(server: RangeServer, folder: Path) -> list[str]:
         sys.executable,
         "-m",
         "cogsmith_runtime.weights",
-        "fetch",
         "--index",
         str(folder / "weights.json"),
     ]
-    return [*command, "--from", server.url, "--to", str(folder / "cache")]
+    return [*command, "--url", server.url, "--to", str(folder / "cache")]
 
 
 def _killed_halfway(server: RangeServer, folder: Path) -> int:

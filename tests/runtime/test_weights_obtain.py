@@ -29,13 +29,17 @@ def unpacked(folder: Path, content: Object = OBJECT) -> Path:
 
 
 def test_what_the_host_says_goes_before_the_url(tar: Path, tmp_path: Path) -> None:
-    folder = obtain(tar.as_uri(), tar.with_name("weights.json"), "http://127.0.0.1:1/x", tmp_path / "cache")
+    folder = obtain(
+        tar.as_uri(), tar.with_name("weights.json"), "http://127.0.0.1:1/x", tmp_path / "cache"
+    ).folder
     assert OBJECT.is_in(folder)
 
 
 def test_the_url_of_the_image(tar: Path, tmp_path: Path) -> None:
     with RangeServer(OBJECT.content) as server:
-        assert OBJECT.is_in(obtain(None, tar.with_name("weights.json"), server.url, tmp_path / "cache"))
+        assert OBJECT.is_in(
+            obtain(None, tar.with_name("weights.json"), server.url, tmp_path / "cache").folder
+        )
 
 
 @pytest.mark.parametrize("as_url", [False, True])
@@ -43,7 +47,9 @@ def test_the_url_of_the_image(tar: Path, tmp_path: Path) -> None:
 def test_a_folder_is_used_where_it_is(tar: Path, tmp_path: Path, as_url: bool, with_index: bool) -> None:
     folder = unpacked(tmp_path / "a model")
     index = tar.with_name("weights.json") if with_index else tmp_path / "none.json"
-    assert obtain(folder.as_uri() if as_url else str(folder), index, None, tmp_path / "cache") == folder
+    assert (
+        obtain(folder.as_uri() if as_url else str(folder), index, None, tmp_path / "cache").folder == folder
+    )
     assert not (tmp_path / "cache").exists()
 
 
@@ -96,17 +102,17 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_fetch_and_verify_by_hand(tar: Path, tmp_path: Path) -> None:
     index = tar.with_name("weights.json")
-    done = run("fetch", "--index", index, "--from", tar, "--to", tmp_path / "cache")
+    done = run("--index", index, "--url", tar, "--to", tmp_path / "cache")
     assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'cache' / OBJECT.index.digest}\n")
     folder = Path(done.stdout.strip())
-    done = run("verify", "--index", index, folder)
+    done = run("--index", index, "--verify", folder)
     assert (done.returncode, done.stdout) == (0, "")
     (folder / "config.json").unlink()
     (folder / "modeling.py").touch()
     with (folder / "model.safetensors").open("r+b") as file:
         file.seek(70_000)
         file.write(b"\0damage\0")
-    done = run("verify", "--index", index, folder)
+    done = run("--index", index, "--verify", folder)
     assert done.returncode == 6
     assert done.stdout.splitlines() == [
         "config.json: is not there",
@@ -117,8 +123,10 @@ def test_fetch_and_verify_by_hand(tar: Path, tmp_path: Path) -> None:
 
 def test_exit_status(tar: Path, tmp_path: Path) -> None:
     index = tar.with_name("weights.json")
-    done = run("fetch", "--index", index, "--from", "/nowhere.tar", "--to", tmp_path)
+    done = run("--index", index, "--url", "/nowhere.tar", "--to", tmp_path)
     assert done.returncode == 4
     assert done.stderr.startswith("E2206 NotFound: there is no file /nowhere.tar")
-    assert run("fetch", "--index", "/nowhere.json", "--from", tar, "--to", tmp_path).returncode == 9
-    assert "exit status: 0 done" in run("fetch", "--help").stdout
+    assert run("--index", "/nowhere.json", "--url", tar, "--to", tmp_path).returncode == 9
+    assert "Exit status:\n  0  done" in run("--help").stdout
+    assert run("--index", index, "--url", tar).returncode == 2
+    assert run("--index", index, "--url", tar, "--to", tmp_path, "--connections", "0").returncode == 2

@@ -8,17 +8,28 @@ from urllib.parse import unquote, urlsplit
 
 from .check import sizes_problem, verify
 from .errors import BAD_SOURCE, NO_WEIGHTS, OTHER_OBJECT, WeightsError, bare
-from .fetch import Progress, fetch
+from .fetch import Fetched, Progress, fetch
 from .index import Index, Member
 from .sources import FileSource, Limits, Source
 from .web import WebSource
 
-__all__ = ["Index", "Limits", "Member", "Progress", "WeightsError", "fetch", "obtain", "source_of", "verify"]
+__all__ = [
+    "Fetched",
+    "Index",
+    "Limits",
+    "Member",
+    "Progress",
+    "WeightsError",
+    "fetch",
+    "obtain",
+    "source_of",
+    "verify",
+]
 
 
 def obtain(
     weights: str | None, index_path: Path, url: str | None, cache: Path, progress: Progress | None = None
-) -> Path:
+) -> Fetched:
     """The folder with the model's files, fetched if they are not on this disk yet.
 
     Args:
@@ -38,7 +49,7 @@ def obtain(
         raise WeightsError(NO_WEIGHTS, "this image does not say where its weights are", hint)
     local = _local(where)
     if local is not None and local.is_dir():
-        return _in_place(local, index_path)
+        return Fetched(_in_place(local, index_path))
     index = Index.load(index_path)
     return fetch(index, source_of(where), cache, progress)
 

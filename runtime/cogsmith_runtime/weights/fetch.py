@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from .check import bad_granules, check_file, sizes_problem, verify
@@ -30,14 +31,45 @@ Progress = Callable[[int, int], None]
 Key = tuple[int, int]
 
 
+@dataclass(slots=True)
+class Fetched:
+    """A folder that holds what an index says, and what it took.
+
+    Attributes:
+        folder: where the files are.
+        received: bytes of files that came from the source.
+        fetch: seconds of that.
+        verify: seconds in which files on the disk were read and held to the index.
+        connections: to the source, at most at once.
+        retries: how often something was asked for again.
+    """
+
+    folder: Path
+    received: int = 0
+    fetch: float = 0.0
+    verify: float = 0.0
+    connections: int = 0
+    retries: int = 0
+
+    def summary(self) -> str:
+        """One line for a log."""
+        if not self.received:
+            return f"fetch: nothing to fetch; verify: {self.verify:.2f} s"
+        rate = self.received / max(self.fetch, 1e-9) / 1e9
+        return (
+            f"fetch: {self.received / 1e9:.3f} GB in {self.fetch:.2f} s ({rate:.2f} GB/s), {self.connections} connections, "
+            f"{self.retries} retries; verify: {self.verify:.2f} s"
+        )
+
+
 def fetch(
     index: Index,
     source: Source,
     cache: Path,
     progress: Progress | None = None,
     limits: Limits | None = None,
-) -> Path:
-    """The folder <cache>/<digest>, fetched from the source unless it is there already.
+) -> Fetched:
+    """Make the folder <cache>/<digest> from the source, unless it is there already.
 
     Args:
         index: what the object holds; its digest names the folder.
@@ -49,13 +81,13 @@ def fetch(
     """
     job = _Fetch(index, cache, progress or (lambda done, total: None))
     if job.is_trusted():
-        return job.final
+        return job.done
     with disk_errors(cache):
         cache.mkdir(parents=True, exist_ok=True)
     with _locked(cache / f"{index.digest}.lock"):
         if not job.is_trusted() and not job.is_right():
             job.run(source, limits or Limits())
-    return job.final
+    return job.done
 
 
 @contextlib.contextmanager
@@ -79,6 +111,7 @@ class _Fetch:
         self._digest = index.digest
         self._report = progress
         self.final = cache / self._digest
+        self.done = Fetched(self.final)
         self._partial = cache / f"{self._digest}.partial"
         self._journal_path = cache / f"{self._digest}.journal"
         self._granules = {(granule.file, granule.number): granule for granule in granules(index)}
@@ -106,7 +139,8 @@ class _Fetch:
                 self.final.unlink(missing_ok=True)
             return False
         counter = _Counter(self._report, 0, self._index.content)
-        problems = verify(self._index, self.final, sha_of_tensors=False, count=counter.add)
+        with self._verifying():
+            problems = verify(self._index, self.final, sha_of_tensors=False, count=counter.add)
         if not problems:
             # A cache that cannot be written is read through at every start.
             with contextlib.suppress(OSError):
@@ -130,16 +164,24 @@ class _Fetch:
         """Fetch what is missing, check it, and give the folder its name."""
         with Target(self._partial, self._index) as target:
             journal = self._journal()
-            done = self._believed(journal, target)
+            with self._verifying():
+                believed = self._believed(journal, target)
             with disk_errors(self._journal_path):
-                journal.begin(done)
+                journal.begin(believed)
             try:
-                self._transfer(Transfer(source, target, journal, limits), done, limits)
+                self._transfer(Transfer(source, target, journal, limits), believed, limits)
             finally:
                 journal.close()
-            self._check_behaviour(target)
+            with self._verifying():
+                self._check_behaviour(target)
         with disk_errors(self.final):
             self._partial.rename(self.final)
+
+    @contextlib.contextmanager
+    def _verifying(self) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.done.verify += time.monotonic() - began
 
     def _believed(self, journal: Journal, target: Target) -> set[Key]:
         """The claims of an earlier fetch that hold: those of this boot, and those whose crc is right."""
@@ -158,16 +200,21 @@ class _Fetch:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             return claims.difference(*pool.map(bad, files))
 
-    def _transfer(self, transfer: Transfer, done: set[Key], limits: Limits) -> None:
-        missing = [granule for key, granule in self._granules.items() if key not in done]
+    def _transfer(self, transfer: Transfer, believed: set[Key], limits: Limits) -> None:
+        missing = [granule for key, granule in self._granules.items() if key not in believed]
         total = self._index.content
         there = total - sum(granule.size for granule in missing)
+        began = time.monotonic()
         if missing:
             # Without ranges the object comes as one stream, which is one part.
             ranged = transfer.probe(self._index.size)
             work = parts(missing, limits.part) if ranged else [tuple(missing)]
             transfer.run(work, lambda received: self._report(there + received, total))
         self._report(total, total)
+        done = self.done
+        done.fetch = time.monotonic() - began
+        done.received, done.retries = transfer.received, transfer.retries
+        done.connections = transfer.connections
 
     def _check_behaviour(self, target: Target) -> None:
         """crc32c finds damage, not tampering: what decides how the model behaves is held to its sha256."""

@@ -88,6 +88,12 @@ class Cursor:
     """Where one part stands: what is written of it, and the running crc of the granule in work.
 
     A body that ends early goes on at exactly this byte.
+
+    Attributes:
+        filled: bytes of the granule in work that are written.
+        crc: of these.
+        bad: how often the granule in work came damaged.
+        given_up: whether one connection could not read it.
     """
 
     def __init__(self, part: Part) -> None:
@@ -96,6 +102,7 @@ class Cursor:
         self.filled = 0
         self.crc = 0
         self.bad = 0
+        self.given_up = False
 
     @property
     def done(self) -> bool:

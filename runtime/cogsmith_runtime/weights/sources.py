@@ -16,14 +16,16 @@ class Limits:
     """How hard a source is asked.
 
     Attributes:
-        connections: at once. Not a function of the cores: an object store caps each connection.
+        connections: at once, to begin with. Not a function of the cores: an object store caps each connection.
+        most_connections: up to which they grow while that brings more bytes per second.
         part: bytes asked for by one request, about.
         timeout: seconds without a byte until a connection counts as dead.
-        tries: failures in a row, with no byte between them, until the fetch is given up.
+        tries: failures in a row, with next to no bytes between them, until a connection is given up.
         pause: seconds before the first new try; doubles with each, up to `longest_pause`.
     """
 
-    connections: int = 16
+    connections: int = 32
+    most_connections: int = 64
     part: int = 16 << 20
     timeout: float = 30.0
     tries: int = 8
@@ -32,26 +34,46 @@ class Limits:
 
 
 class InterruptedRead(Exception):  # noqa: N818 - no error yet: it is tried again
-    """The source failed in a way that may pass."""
+    """The source failed in a way that may pass.
+
+    Args:
+        reason: a few words.
+        wait: seconds that the server asks to stay away.
+    """
+
+    def __init__(self, reason: str, wait: float = 0.0) -> None:
+        super().__init__(reason)
+        self.wait = wait
 
 
-class Stream(Protocol):
-    """Bytes of the object, in order. `position` is the offset in the object of the next byte."""
+class Sink(Protocol):
+    """Takes the bytes that a reader brings, in order. Used by one thread."""
 
-    position: int
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill the view as far as the bytes reach; 0 at the end. Raises InterruptedRead."""
+    def begin(self, position: int) -> None:
+        """What follows starts at this offset of the object, at or before the byte that was asked for."""
         ...
 
-    def close(self) -> None: ...
+    def room(self) -> memoryview:
+        """Where the next bytes go, as many as fit; empty when no more are wanted."""
+        ...
+
+    def filled(self, count: int) -> None:
+        """So many bytes are in the room now. Raises WeightsError."""
+        ...
 
 
 class Reader(Protocol):
     """One thread's way to a source."""
 
-    def open(self, start: int, end: int) -> Stream:
-        """The bytes from start to end, or from an earlier byte on. Raises InterruptedRead, WeightsError."""
+    def read(self, start: int, end: int, sink: Sink) -> None:
+        """Give the sink the bytes from start to end (exclusive), until it wants no more.
+
+        Raises InterruptedRead, also when the bytes end too early; WeightsError.
+        """
+        ...
+
+    def interrupt(self) -> None:
+        """From any thread: make a read that waits for bytes fail with InterruptedRead."""
         ...
 
     def close(self) -> None: ...
@@ -71,9 +93,10 @@ class Source(Protocol):
 
     def reader(self) -> Reader: ...
 
-    def abort(self) -> None:
-        """Wake every reader that waits for bytes; they fail with InterruptedRead."""
-        ...
+
+def ended_early(position: int) -> InterruptedRead:
+    """The bytes stopped at this offset of the object, and more were promised."""
+    return InterruptedRead(f"the body ended early, at byte {position} of the object")
 
 
 def other_size(name: str, found: int, wanted: int) -> WeightsError:
@@ -111,9 +134,6 @@ class FileSource:
     def reader(self) -> Reader:
         return _FileReader(self._path)
 
-    def abort(self) -> None:
-        """A disk answers by itself."""
-
 
 class _FileReader:
     def __init__(self, path: Path) -> None:
@@ -123,29 +143,23 @@ class _FileReader:
         except OSError as error:
             raise _unreadable(str(path), error) from None
 
-    def open(self, start: int, end: int) -> Stream:
-        return _FileStream(self._path, self._descriptor, start)
+    def read(self, start: int, end: int, sink: Sink) -> None:
+        sink.begin(start)
+        while room := sink.room():
+            try:
+                count = os.preadv(self._descriptor, [room], start)
+            except OSError as error:
+                raise _unreadable(str(self._path), error) from None
+            if not count:
+                raise ended_early(start)
+            start += count
+            sink.filled(count)
+
+    def interrupt(self) -> None:
+        """A disk answers by itself."""
 
     def close(self) -> None:
         os.close(self._descriptor)
-
-
-class _FileStream:
-    def __init__(self, path: Path, descriptor: int, position: int) -> None:
-        self._path = path
-        self._descriptor = descriptor
-        self.position = position
-
-    def readinto(self, view: memoryview) -> int:
-        try:
-            count = os.preadv(self._descriptor, [view], self.position)
-        except OSError as error:
-            raise _unreadable(str(self._path), error) from None
-        self.position += count
-        return count
-
-    def close(self) -> None:
-        """The reader keeps the file open."""
 
 
 def _unreadable(name: str, error: OSError) -> WeightsError:

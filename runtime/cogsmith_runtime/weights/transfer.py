@@ -1,4 +1,4 @@
-"""Parts of an object into files, by several threads, checked as they arrive."""
+"""Parts of an object into files, by several connections, checked as they arrive."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from crc32c import crc32c
-
-from .errors import DAMAGED, UNREACHABLE, WeightsError
+from .errors import UNREACHABLE, WeightsError
 from .journal import Journal
+from .pace import SLOWEST, Growth, Stragglers
 from .plan import Cursor, Part
-from .sources import InterruptedRead, Limits, Reader, Source, Stream
+from .scatter import Scatter
+from .sources import InterruptedRead, Limits, Reader, Source
 from .target import Target
 
-_BLOCK = 1 << 20
-_TRIES_OF_A_DAMAGED_GRANULE = 3
-_SECONDS_BETWEEN_REPORTS = 0.25
+_SECONDS_BETWEEN_LOOKS = 0.25
 _SECONDS_FOR_THREADS_TO_END = 2.0
+# A server that sends less than this between two failures does not serve.
+_PROGRESS = 64 << 10
+_LONGEST_WAIT = 60.0
 
 
 class Tries:
@@ -45,12 +46,35 @@ class Tries:
         self._count += 1
         if self._count >= self._limits.tries:
             message = f"{self._name} cannot be read after {self._count} tries ({reason})"
-            raise WeightsError(
-                UNREACHABLE, message, "Check the network and the server; what is fetched is kept."
-            )
+            hint = "Check the network and the server; what is fetched is kept."
+            raise WeightsError(UNREACHABLE, message, hint)
         pause = min(self._limits.pause * 2 ** (self._count - 1), self._limits.longest_pause)
-        # Spread, so that many readers do not come back all at once.
-        self._stop.wait(pause * random.uniform(0.5, 1))  # noqa: S311
+        # Spread, so that many readers do not come back all at once; never before the server asks for it.
+        pause *= random.uniform(0.5, 1)  # noqa: S311
+        self._stop.wait(max(pause, min(reason.wait, _LONGEST_WAIT) * random.uniform(1, 1.2)))  # noqa: S311
+
+
+class _Connection:
+    """One thread that reads part after part, and what the others may know of it."""
+
+    def __init__(self, number: int, sink: Scatter) -> None:
+        self.number = number
+        self.sink = sink
+        self.thread: threading.Thread | None = None
+        self.reader: Reader | None = None
+        self.reading = False
+        self.ended = False
+        self.replaced: InterruptedRead | None = None
+        self.retries = 0
+
+    def interrupt(self) -> None:
+        if self.reader is not None:
+            self.reader.interrupt()
+
+    def replace(self, reason: InterruptedRead) -> None:
+        """End the connection under a read; the part goes on over a new one."""
+        self.replaced = reason
+        self.interrupt()
 
 
 class Transfer:
@@ -65,10 +89,27 @@ class Transfer:
         self._target = target
         self._journal = journal
         self._limits = limits
-        self._queue: deque[Part] = deque()
+        self._queue: deque[Cursor] = deque()
         self._stop = threading.Event()
+        self._ended = threading.Event()
         self._failure: BaseException | None = None
-        self._received: list[int] = []
+        self._connections: list[_Connection] = []
+        self._retries = 0
+
+    @property
+    def received(self) -> int:
+        """Bytes of files that came over so far."""
+        return sum(connection.sink.received for connection in self._connections)
+
+    @property
+    def connections(self) -> int:
+        """How many there were."""
+        return len(self._connections)
+
+    @property
+    def retries(self) -> int:
+        """How often something was asked for again."""
+        return self._retries + sum(connection.retries for connection in self._connections)
 
     def probe(self, size: int) -> bool:
         """Whether the object can be read by ranges. Raises WeightsError if it is not there or another one."""
@@ -77,115 +118,130 @@ class Transfer:
             try:
                 return self._source.probe(size)
             except InterruptedRead as reason:
+                self._retries += 1
                 tries.failed(reason)
 
     def run(self, parts: Sequence[Part], report: Callable[[int], None]) -> None:
-        """Fetch every part. Raises the first WeightsError of any thread; what is done stays done.
+        """Fetch every part. Raises the first error of any connection; what is done stays done.
 
         Args:
             report: called a few times a second, from this thread, with the bytes received so far.
         """
-        self._queue.extend(parts)
-        count = min(self._limits.connections, len(parts))
-        self._received = [0] * count
-        threads = [
-            threading.Thread(target=self._work, args=(number,), daemon=True) for number in range(count)
-        ]
+        self._queue.extend(Cursor(part) for part in parts)
         try:
-            for thread in threads:
-                thread.start()
-            while self._failure is None and any(thread.is_alive() for thread in threads):
-                self._wait(threads)
-                report(sum(self._received))
+            self._start(min(self._limits.connections, len(parts)))
+            self._watch(report)
         finally:
             self._stop.set()
-            if any(thread.is_alive() for thread in threads):
-                self._source.abort()
+            for connection in self._connections:
+                if not connection.ended:
+                    connection.interrupt()
             # One that hangs in a name server's answer is left behind: target and journal are closed to it.
             limit = time.monotonic() + _SECONDS_FOR_THREADS_TO_END
-            for thread in threads:
-                if thread.ident is not None:
-                    thread.join(max(0.0, limit - time.monotonic()))
+            for connection in self._connections:
+                if connection.thread is not None and connection.thread.ident is not None:
+                    connection.thread.join(max(0.0, limit - time.monotonic()))
         if self._failure is not None:
             raise self._failure
 
-    @staticmethod
-    def _wait(threads: list[threading.Thread]) -> None:
-        for thread in threads:
-            if thread.is_alive():
-                thread.join(_SECONDS_BETWEEN_REPORTS)
-                return
+    def _start(self, count: int) -> None:
+        for _ in range(count):
+            sink = Scatter(self._target, self._journal, self._stop, self._source.name)
+            connection = _Connection(len(self._connections), sink)
+            connection.thread = threading.Thread(target=self._work, args=(connection,), daemon=True)
+            self._connections.append(connection)
+            connection.thread.start()
 
-    def _work(self, number: int) -> None:
-        block = memoryview(bytearray(_BLOCK))
+    def _watch(self, report: Callable[[int], None]) -> None:
+        """Wait for the end, and meanwhile add connections and replace slow ones."""
+        growth = Growth(self._limits, time.monotonic())
+        stragglers = Stragglers(self._limits)
+        while self._failure is None:
+            living = [connection for connection in self._connections if not connection.ended]
+            if not living:
+                if not self._queue:
+                    return
+                # The last one ended just when another gave its part back.
+                self._start(1)
+                continue
+            self._ended.wait(_SECONDS_BETWEEN_LOOKS)
+            self._ended.clear()
+            report(self.received)
+            now = time.monotonic()
+            self._start(min(growth.more(now, self.received, len(living)), len(self._queue)))
+            for connection in living:
+                if not connection.reading:
+                    stragglers.forget(connection.number)
+            reading = {each.number: each.sink.received for each in living if each.reading}
+            for number, failed in stragglers.slow(now, reading).items():
+                self._connections[number].replace(self._too_slow(failed))
+
+    def _too_slow(self, failed: bool) -> InterruptedRead:
+        if failed:
+            return InterruptedRead(f"less than {SLOWEST} bytes/s for {self._limits.timeout:g} s")
+        return _FarSlower("far slower than the other connections")
+
+    def _work(self, connection: _Connection) -> None:
         try:
-            reader = self._source.reader()
+            connection.reader = self._source.reader()
             try:
-                while not self._stop.is_set() and (part := self._next()):
-                    self._fetch(reader, Cursor(part), block, number)
+                while not self._stop.is_set() and (cursor := self._next()):
+                    if not self._fetch(connection, cursor):
+                        break
             finally:
-                reader.close()
+                connection.reader.close()
         except BaseException as failure:
             if self._failure is None and not self._stop.is_set():
                 self._failure = failure
+        finally:
+            connection.ended = True
+            self._ended.set()
 
-    def _next(self) -> Part | None:
+    def _next(self) -> Cursor | None:
         try:
             return self._queue.popleft()
         except IndexError:
             return None
 
-    def _fetch(self, reader: Reader, cursor: Cursor, block: memoryview, number: int) -> None:
+    def _fetch(self, connection: _Connection, cursor: Cursor) -> bool:
+        """Read one part to its end; False where this connection had better not be used any more."""
         tries = Tries(self._limits, self._source.name, self._stop)
+        sink = connection.sink
+        sink.take(cursor)
+        others = self.received - sink.received
         while not cursor.done and not self._stop.is_set():
-            before = self._received[number]
+            before = sink.received
             try:
-                stream = reader.open(cursor.start, cursor.end)
-                try:
-                    self._scatter(stream, cursor, block, number)
-                finally:
-                    stream.close()
+                self._read(connection, cursor)
             except InterruptedRead as reason:
-                if self._received[number] > before:
+                connection.retries += 1
+                reason, connection.replaced = connection.replaced or reason, None
+                if sink.received - before >= _PROGRESS:
                     tries.progressed()
-                tries.failed(reason)
+                    others = self.received - sink.received
+                if isinstance(reason, _FarSlower) or self._stop.is_set():
+                    continue
+                try:
+                    tries.failed(reason)
+                except WeightsError:
+                    # A server that refuses this one may serve as many as it likes; a part fails when two gave it up.
+                    if cursor.given_up or self.received - sink.received <= others:
+                        raise
+                    cursor.given_up = True
+                    self._queue.appendleft(cursor)
+                    return False
+        return True
 
-    def _scatter(self, stream: Stream, cursor: Cursor, block: memoryview, number: int) -> None:
-        """Write what the stream brings to where it belongs, until the part is done or a granule is damaged."""
-        while not cursor.done and not self._stop.is_set():
-            gap = cursor.start - stream.position
-            wanted = gap or cursor.granule.size - cursor.filled
-            view = block[: min(wanted, _BLOCK)]
-            count = stream.readinto(view)
-            if not count:
-                raise InterruptedRead(f"the body ended early, at byte {stream.position} of the object")
-            if gap:
-                continue
-            self._store(cursor, view[:count])
-            self._received[number] += count
-            if cursor.full and not self._finish(cursor, number):
-                return
+    @staticmethod
+    def _read(connection: _Connection, cursor: Cursor) -> None:
+        assert connection.reader is not None
+        try:
+            connection.reading = True
+            connection.reader.read(cursor.start, cursor.end, connection.sink)
+        finally:
+            connection.reading = False
+            connection.sink.flush()
 
-    def _store(self, cursor: Cursor, view: memoryview) -> None:
-        crc = crc32c(view, cursor.crc)
-        granule = cursor.granule
-        if self._target.write(granule.file, view, granule.position + cursor.filled):
-            cursor.took(len(view), crc)
 
-    def _finish(self, cursor: Cursor, number: int) -> bool:
-        granule = cursor.granule
-        if cursor.crc == granule.crc:
-            self._journal.add(granule.file, granule.number)
-            cursor.advance()
-            return True
-        self._received[number] -= granule.size
-        cursor.restart()
-        if cursor.bad >= _TRIES_OF_A_DAMAGED_GRANULE:
-            message = (
-                f"{self._target.path_of(granule.file)} is damaged in {self._source.name}: the {granule.size} bytes "
-                f"at {granule.position} of the file (at {granule.start} of the object) do not have their crc32c"
-            )
-            raise WeightsError(
-                DAMAGED, message, "Pack the model again under a new key, or copy the object again."
-            )
-        return False
+class _FarSlower(InterruptedRead):
+    """No failure of the source: nothing is counted and nobody waits."""
