@@ -12,9 +12,10 @@ from typing import Any
 
 from cogsmith import model_config
 from cogsmith.chat_template import Trial, try_template
-from cogsmith.checkpoint_files import Folder, Problem, read_folder
+from cogsmith.checkpoint_files import Folder, read_folder
 from cogsmith.errors import UserError
 from cogsmith.model_config import BadJsonError, ModelConfig, read_json
+from cogsmith.model_files import ALL, Globs, Problem
 from cogsmith.quantization import read_quantization
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json", "spiece.model", "vocab.txt")
@@ -81,18 +82,19 @@ class Checkpoint:
     warnings: tuple[str, ...]
 
 
-def read_checkpoint(folder: Path, code: bool = False) -> Checkpoint:
+def read_checkpoint(folder: Path, code: bool = False, globs: Globs = ALL) -> Checkpoint:
     """Read a folder, and try its chat template in a child process.
 
     Args:
         folder: where it is.
         code: whether its Python files belong to the model.
+        globs: which of its weights do.
 
     Raises:
         CheckpointError: with everything that keeps it from being packed and served.
     """
     _check_folder(folder)
-    contents = read_folder(folder, code)
+    contents = read_folder(folder, code, globs)
     texts = _Texts(folder, contents)
     if not any(name in contents.names for name in _TOKENIZERS) and not _has_other_tokenizer(contents.names):
         contents.problems.append(
@@ -105,7 +107,7 @@ def read_checkpoint(folder: Path, code: bool = False) -> Checkpoint:
 
 def _check_folder(folder: Path) -> None:
     if not folder.exists():
-        hint = "correct `model`, or download the model into that folder: names on Hugging Face are not fetched yet"
+        hint = "correct `model`; a model of the Hugging Face Hub is written hf://owner/repo"
         raise CheckpointError(folder, [("there is no such folder", hint)])
     if not folder.is_dir():
         hint = "name the folder that holds config.json, or a .gguf file"

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cogsmith.links import may_follow
 from cogsmith.model_config import BadJsonError, read_json
-from cogsmith.safetensors import DamagedError, Tensor, read_header
-
-INDEX = "model.safetensors.index.json"
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack")
-_KEPT_SUFFIXES = (".json", ".jinja", ".model", ".tiktoken")
-_KEPT_NAMES = frozenset({"merges.txt", "vocab.txt"})
-_KEPT_STARTS = ("license", "notice")
-# Left over from training or made for other programs; no engine reads them.
-_DROPPED = re.compile(
-    r".*\.(bin|msgpack|h5)\.index\.json|trainer_state\.json|adapter_config\.json|.*\.safetensors"
+from cogsmith.model_files import (
+    ALL,
+    INDEX,
+    Globs,
+    Problem,
+    is_kept,
+    missing_numbers,
+    no_weights,
+    safetensors,
+    some,
 )
-_NUMBERED = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.safetensors")
-_SHOWN = 5
-
-Problem = tuple[str, str]
+from cogsmith.safetensors import DamagedError, Tensor, read_header
 
 
 @dataclass
@@ -34,12 +30,14 @@ class Folder:
         tensors: every tensor by name, over all shards.
         shards: the safetensors files of the model.
         code: whether Python files belong to the model.
+        globs: which of its weights do.
         problems: sentence and hint of each.
         warnings: what is odd, but no mistake.
     """
 
     path: Path
     code: bool = False
+    globs: Globs = ALL
     names: list[str] = field(default_factory=list)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     shards: list[str] = field(default_factory=list)
@@ -48,22 +46,22 @@ class Folder:
 
     def packed(self) -> tuple[str, ...]:
         """The files that make the model, sorted: small ones that an engine reads, and the shards."""
-        small = [name for name in self.names if _is_kept(name) or (self.code and name.endswith(".py"))]
+        small = [name for name in self.names if is_kept(name, self.code)]
         return tuple(sorted({*small, *self.shards}))
 
 
-def read_folder(path: Path, code: bool = False) -> Folder:
+def read_folder(path: Path, code: bool = False, globs: Globs = ALL) -> Folder:
     """List a folder, choose its safetensors files and read their headers.
 
     Links are followed where they stay inside the folder, or lead to the `blobs` folder two levels up: the cache of the
     Hugging Face client is made of such links. Any other link is a problem, for what it leads to would be published.
     """
-    folder = Folder(path, code)
+    folder = Folder(path, code, globs)
     for entry in sorted(path.iterdir()):
         if entry.name.startswith(".") or entry.is_dir():
             continue
         if entry.is_symlink() and not _followed(path, entry):
-            if _is_kept(entry.name) or entry.name.endswith(".safetensors"):
+            if is_kept(entry.name) or entry.name.endswith(".safetensors"):
                 folder.problems.append(_link_problem(entry))
         elif entry.is_file():
             folder.names.append(entry.name)
@@ -85,26 +83,15 @@ def _link_problem(link: Path) -> Problem:
     return f"{link.name} is a link that leads out of the folder", "put a copy of the file in its place"
 
 
-def _is_kept(name: str) -> bool:
-    low = name.lower()
-    if _DROPPED.fullmatch(low):
-        return False
-    return low.endswith(_KEPT_SUFFIXES) or low in _KEPT_NAMES or low.startswith(_KEPT_STARTS)
-
-
 def _choose_shards(folder: Folder) -> None:
-    found = [
-        name for name in folder.names if name.endswith(".safetensors") and name != "adapter_model.safetensors"
-    ]
+    found = safetensors(folder.names, folder.globs)
     if INDEX in folder.names:
         _choose_indexed(folder, found)
         return
-    # Some repositories carry the weights twice, once in their maker's own layout.
-    usual = [name for name in found if not name.startswith("consolidated")]
-    folder.shards = usual or found
-    _check_numbers(folder)
+    folder.shards = found
+    folder.problems += missing_numbers(folder.shards)
     if not folder.shards and not folder.problems:
-        folder.problems.append(_no_weights(folder.names))
+        folder.problems.append(no_weights(folder.names, folder.globs))
 
 
 def _choose_indexed(folder: Folder, found: list[str]) -> None:
@@ -118,10 +105,7 @@ def _choose_indexed(folder: Folder, found: list[str]) -> None:
     told = {message.split()[0] for message, _ in folder.problems}
     absent = [name for name in absent if name not in told]
     if absent:
-        some = ", ".join(absent[:_SHOWN]) + (
-            f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
-        )
-        message = f"{INDEX} names {len(absent)} of {len(wanted)} files that are not there: {some}"
+        message = f"{INDEX} names {len(absent)} of {len(wanted)} files that are not there: {some(absent)}"
         folder.problems.append((message, "download the missing files"))
     folder.shards = [name for name in wanted if name in found]
 
@@ -140,34 +124,6 @@ def _index(path: Path) -> dict[str, str]:
             "do not trust this checkpoint",
         )
     return places
-
-
-def _check_numbers(folder: Folder) -> None:
-    """Numbered shards without an index still say how many there must be."""
-    counts: dict[tuple[str, str], set[int]] = {}
-    for name in folder.shards:
-        match = _NUMBERED.fullmatch(name)
-        if match:
-            counts.setdefault((match[1], match[3]), set()).add(int(match[2]))
-    for (start, total), numbers in counts.items():
-        absent = sorted(set(range(1, min(int(total), 10_000) + 1)) - numbers)
-        if absent:
-            some = ", ".join(f"{start}-{number:05d}-of-{total}.safetensors" for number in absent[:_SHOWN])
-            more = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
-            folder.problems.append(
-                (f"{len(absent)} of {int(total)} shards are not there: {some}{more}", "download them")
-            )
-
-
-def _no_weights(names: list[str]) -> Problem:
-    gguf = [name for name in names if name.lower().endswith(".gguf")]
-    if gguf:
-        return "holds no safetensors, only GGUF", f"name the file itself in `model`: …/{gguf[0]}"
-    pickles = [name for name in names if name.lower().endswith(_PICKLES)]
-    if pickles:
-        message = f"holds no safetensors, only {pickles[0]}: loading a pickle runs code that it carries"
-        return message, "use a checkpoint in safetensors, or convert it with transformers' save_pretrained"
-    return "holds no safetensors file", "download the model's .safetensors files too"
 
 
 def _read_headers(folder: Folder) -> None:
