@@ -12,6 +12,8 @@ from cogsmith import cog_versions
 from cogsmith.errors import Mistake, MistakesError
 from cogsmith.hardware import Hardware, parse_hardware
 from cogsmith.inputs import Input
+from cogsmith.model_address import scheme
+from cogsmith.model_files import Globs
 from cogsmith.spec_fields import (
     CaseSpec,
     ImageSpec,
@@ -50,7 +52,8 @@ class Spec(Part):
     """
 
     model: str = Field(
-        description="a folder with a checkpoint in safetensors, or a `.gguf` file, which is dequantized to bfloat16 when it is packed",
+        description="a folder with a checkpoint, a `.gguf` file (dequantized to bfloat16), `hf://owner/repo@revision`, "
+        "`https://…/x.tar`, `s3://bucket/prefix` or `gs://bucket/prefix`",
         examples=["weights/my-model"],
     )
     backends: OneOrMany = Field(
@@ -147,7 +150,12 @@ class Spec(Part):
     @property
     def is_gguf(self) -> bool:
         """Whether the model is one .gguf file instead of a folder."""
-        return self.model.lower().endswith(".gguf")
+        return scheme(self.model) is None and self.model.lower().endswith(".gguf")
+
+    @property
+    def globs(self) -> Globs:
+        """Which files of weights are the model's."""
+        return Globs(self.weights.include, self.weights.exclude)
 
     @property
     def signature(self) -> tuple[Input, ...]:

@@ -146,7 +146,7 @@ class ImageSpec(Part):
 
 
 class WeightsSpec(Part):
-    """Where packed weights go (`bucket`), and the prefix they are read from at boot (`url`)."""
+    """Where packed weights go (`bucket`), the prefix they are read from at boot (`url`), and which files of weights are the model's."""
 
     bucket: str = about("file://.bucket", "where `pack` writes", "file://.bucket")
     url: str | None = about(
@@ -154,6 +154,15 @@ class WeightsSpec(Part):
         "`https://` prefix from which the container reads the object. Without it the container needs `COG_WEIGHTS`",
         "https://weights.example.com/models",
         "none",
+    )
+    include: Texts = about(
+        (),
+        "patterns of names: only these files of weights; the small files are always taken",
+        ["model-*.safetensors"],
+        "all of one format, safetensors before .bin",
+    )
+    exclude: Texts = about(
+        (), "patterns of names: not these files of weights", ["*.fp16.safetensors"], "none"
     )
 
 

@@ -26,7 +26,7 @@ SECRET_VALUE = re.compile(
 )
 
 _MISSING = {
-    "model": "name a folder or a .gguf file, such as `model: checkpoints/my-model`",
+    "model": "name a folder, a .gguf file or hf://owner/repo, such as `model: checkpoints/my-model`",
     "backend": "add `backend: vllm` or `backend: tensorrt-llm`",
     "hardware": "add for example `hardware: l40s` or `hardware: cpu`",
     "input": "add the input of the prediction, such as `input: {prompt: Hello}`",

@@ -14,6 +14,7 @@ from cogsmith.engines import BACKENDS, engine_for
 from cogsmith.errors import Mistake
 from cogsmith.features import engine_problem
 from cogsmith.hardware import HardwareError, parse_hardware
+from cogsmith.model_address import address_problem, scheme
 from cogsmith.spec_engine import builds_of, engine_mistakes, written_backends
 from cogsmith.spec_environment import environment_mistakes
 from cogsmith.spec_inputs import input_mistakes, prompt_mistakes
@@ -35,10 +36,11 @@ _NOT_MODELS = (".safetensors", ".bin", ".pt", ".pth", ".onnx", ".tar", ".zip", "
 
 def model_mistakes(spec: Spec) -> Iterator[Mistake]:
     text = spec.model
-    scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text)
-    if scheme:
-        message = f"is a {scheme.group().lower()} address, not supported yet"
-        yield spec.mistake("model", message, "download it and name its folder")
+    if scheme(text) is not None:
+        problem = address_problem(text)
+        if problem:
+            # The address itself is not shown: its query or its password may open the bucket.
+            yield spec.mistake("model", *problem)
     elif not text.strip() or "\n" in text:
         yield spec.mistake("model", f"is {show(text)}, must be a path", "name a folder or a .gguf file")
     elif text.startswith("~"):
@@ -147,6 +149,13 @@ def weights_mistakes(spec: Spec) -> Iterator[Mistake]:
     elif not re.fullmatch(r"file://[^\n?#]+", bucket):
         message = f"is {show(bucket)}, must be file://FOLDER"
         yield spec.mistake("weights.bucket", message, "write for example file://.bucket")
+    for kind in ("include", "exclude"):
+        for index, glob in enumerate(getattr(spec.weights, kind)):
+            if not glob or not glob.isprintable() or "/" in glob:
+                message = f"is {show(glob)}, must be a pattern of file names"
+                yield spec.mistake(
+                    f"weights.{kind}[{index}]", message, "write for example model-*.safetensors"
+                )
     if spec.weights.url is not None:
         problem = _url_problem(spec.weights.url)
         if problem:
