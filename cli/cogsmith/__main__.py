@@ -37,6 +37,15 @@ hardware_option = click.option(
     "--hardware", metavar="HW", help="Other hardware than the spec's: a second folder, build/NAME@HW."
 )
 
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Say warnings and errors alone.")
+format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="json: for programs, one object on stdout.",
+)
+
 
 @cli.command()
 @click.argument("name", default="my-model")
@@ -51,13 +60,7 @@ def init(name: str) -> None:
 
 @cli.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    help="json: for programs, on stdout.",
-)
+@format_option
 def check(names: tuple[str, ...], form: str) -> None:
     """Say every mistake of the specs; write nothing."""
     from cogsmith.paths import Project
@@ -73,12 +76,21 @@ def check(names: tuple[str, ...], form: str) -> None:
 
 @cli.command()
 @name_argument
-def lock(name: str) -> None:
+@quiet_option
+@format_option
+def lock(name: str, quiet: bool, form: str) -> None:
     """Read the checkpoint and write models/NAME.lock."""
+    from cogsmith import output
     from cogsmith.paths import Project
     from cogsmith.verbs.lock import lock as run
+    from cogsmith.verbs.lock import lock_json
 
-    run(Project.here(), name)
+    if quiet or form == "json":
+        output.be_quiet()
+    project = Project.here()
+    locked = run(project, name)
+    if form == "json":
+        output.data(lock_json(project, name, locked))
 
 
 @cli.command()
@@ -99,12 +111,21 @@ def render(name: str, hardware: str | None, backend: str | None, diff: bool) -> 
 
 @cli.command()
 @name_argument
-def pack(name: str) -> None:
+@quiet_option
+@format_option
+def pack(name: str, quiet: bool, form: str) -> None:
     """Pack the weights into the spec's bucket and lock them."""
+    from cogsmith import output
     from cogsmith.paths import Project
     from cogsmith.verbs.pack import pack as run
+    from cogsmith.verbs.lock import lock_json
 
-    run(Project.here(), name)
+    if quiet or form == "json":
+        output.be_quiet()
+    project = Project.here()
+    locked = run(project, name)
+    if form == "json":
+        output.data(lock_json(project, name, locked))
 
 
 @cli.command()

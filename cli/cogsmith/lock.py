@@ -78,11 +78,14 @@ class Lock(Facts):
 
     `engines` holds the pins of every engine build, `cog` the version for a spec that names none.
 
+    `revision` is the commit of a model of the Hugging Face Hub, the sha256 of a tar, and null for what has no such name.
+
     `sources` says where the figures of `checkpoint` were read: by figure, and under `checkpoint` for all others.
     """
 
     version: Literal[2] = 2
     model: str
+    revision: str | None = None
     sources: dict[str, str]
     checkpoint: CheckpointFacts
     engines: list[EnginePins]
@@ -101,8 +104,10 @@ class Lock(Facts):
         return HEADER + content
 
 
-def resolve(spec: Spec, checkpoint: Checkpoint, weights: PackedWeights | None) -> Lock:
-    """The lock of a spec whose checkpoint was read."""
+def resolve(
+    spec: Spec, checkpoint: Checkpoint, weights: PackedWeights | None, revision: str | None = None
+) -> Lock:
+    """The lock of a spec whose checkpoint was read, at that revision."""
     template = checkpoint.chat_template
     same = {
         name: getattr(checkpoint, name)
@@ -111,6 +116,7 @@ def resolve(spec: Spec, checkpoint: Checkpoint, weights: PackedWeights | None) -
     hashed = {"chat_template_sha256": None if template is None else _sha256(template)}
     return Lock(
         model=spec.model,
+        revision=revision,
         sources={"checkpoint": f"{spec.model}: its JSON files and the headers of its tensors"},
         checkpoint=CheckpointFacts.model_validate(same | hashed, strict=False),
         # All of them: another backend or hardware is a change of the spec alone.

@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _console: Console | None = None
+_quiet = False
+
+
+def be_quiet() -> None:
+    """From now on say warnings and errors alone."""
+    global _quiet
+    _quiet = True
 
 
 def console() -> Console:
@@ -26,7 +33,8 @@ def console() -> Console:
 
 def step(text: str) -> None:
     """One line about what was done or is being done."""
-    console().print(text, markup=False)
+    if not _quiet:
+        console().print(text, markup=False)
 
 
 def warn(text: str) -> None:
@@ -46,7 +54,7 @@ def waiting(text: str) -> Iterator[Callable[[str], None]]:
     On a terminal a spinner; elsewhere (a log, CI) one line for each new text.
     """
     screen = console()
-    if screen.is_terminal:
+    if screen.is_terminal and not _quiet:
         with screen.status(text) as status:
             yield lambda new: status.update(new)
         return
@@ -69,13 +77,15 @@ def bytes_bar(text: str) -> Iterator[Callable[[int, int], None]]:
     """
     screen = console()
     started = time.monotonic()
-    if not screen.is_terminal:
+    if not screen.is_terminal or _quiet:
         seen = [0]
 
         def note(done: int, _total: int) -> None:
             seen[0] = done
 
         yield note
+        if not seen[0]:
+            return
         seconds = max(time.monotonic() - started, 1e-3)
         step(f"{text}: {size(seen[0])} in {seconds:.1f} s ({size(seen[0] / seconds)}/s)")
         return

@@ -10,9 +10,9 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
@@ -71,6 +71,24 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where files are from; all empty for a local folder.
+
+    Attributes:
+        source: an address, such as hf://owner/repo.
+        revision: what the address stood for: a commit.
+        sha256: what the origin says of some files, by path.
+    """
+
+    source: str | None = None
+    revision: str | None = None
+    sha256: Mapping[str, str] = field(default_factory=dict)
+
+
+LOCAL = Origin()
+
+
+@dataclass(frozen=True, slots=True)
 class Packed:
     """What a pack came to.
 
@@ -85,13 +103,21 @@ class Packed:
     sent: bool
 
 
-def pack(folder: Path, files: Sequence[str], bucket: Bucket, *, progress: Progress | None = None) -> Packed:
+def pack(
+    folder: Path,
+    files: Sequence[str],
+    bucket: Bucket,
+    *,
+    origin: Origin = LOCAL,
+    progress: Progress | None = None,
+) -> Packed:
     """Put the files of a folder into the bucket as <digest>.tar, and the index beside it as <digest>.json.
 
     Nothing in the bucket is ever replaced; if it stops half-way nothing stays.
 
     Args:
         files: paths below the folder, with "/".
+        origin: goes into the index; files must have the sums that it says.
         progress: called with (bytes read, bytes of all files), a few times a second.
 
     Raises:
@@ -99,7 +125,7 @@ def pack(folder: Path, files: Sequence[str], bucket: Bucket, *, progress: Progre
     """
     plan = layout(folder, files)
     with bucket.put(plan.size) as tar:
-        index = write_tar(plan, tar.file, progress)
+        index = write_tar(plan, tar.file, progress, origin)
         key = f"{index.digest}.tar"
         sent = tar.keep(key)
     text = index.dumps().encode()
@@ -168,10 +194,10 @@ def _stat(folder: Path, path: str) -> os.stat_result:
     return found
 
 
-def write_tar(plan: Layout, out: BinaryIO, progress: Progress | None = None) -> Index:
+def write_tar(plan: Layout, out: BinaryIO, progress: Progress | None = None, origin: Origin = LOCAL) -> Index:
     """Write the tar to an unbuffered file or a pipe, and return its index; every file is read once.
 
-    Raises UserError if a file is not what it was when it was laid out.
+    Raises UserError if a file is not what it was when it was laid out, or not what its origin says it is.
     """
     report = _Reporter(progress, sum(entry.size for entry in plan.entries))
     members = []
@@ -179,10 +205,19 @@ def write_tar(plan: Layout, out: BinaryIO, progress: Progress | None = None) -> 
         for entry in plan.entries:
             _write(out, entry.header)
             members.append(_copy(entry, out, hasher, report))
+            if origin.sha256.get(entry.path, members[-1].sha256) != members[-1].sha256:
+                hint = "remove it, so that it is downloaded again"
+                raise UserError(f"{entry.source} is damaged: its sha256 is not that of {origin.source}", hint)
             _write(out, bytes(entry.padding))
     _write(out, bytes(plan.size - plan.end))
     report.end()
-    return Index(source=None, revision=None, size=plan.size, granule=GRANULE, files=tuple(members))
+    return Index(
+        source=origin.source,
+        revision=origin.revision,
+        size=plan.size,
+        granule=GRANULE,
+        files=tuple(members),
+    )
 
 
 class _Reporter:

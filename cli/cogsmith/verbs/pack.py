@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 
 from cogsmith.bucket import Bucket, open_bucket
-from cogsmith.checkpoint import Checkpoint
 from cogsmith.lock import Lock, PackedWeights
 from cogsmith.output import bytes_bar, size, step
-from cogsmith.pack import fingerprint
 from cogsmith.pack import pack as pack_files
 from cogsmith.paths import Project
-from cogsmith.source import read_source
+from cogsmith.source import Source, read_source
 from cogsmith.spec import Spec, load_spec
-from cogsmith.verbs.lock import checked_lock, locked_weights, packed_state, write_lock
+from cogsmith.verbs.lock import checked_lock, locked_revision, locked_weights, packed_state, write_lock
 
 
 def pack(project: Project, name: str) -> Lock:
@@ -24,24 +22,26 @@ def pack(project: Project, name: str) -> Lock:
     """
     spec = load_spec(project.spec_path(name))
     bucket = open_bucket(spec.weights.bucket, project.root)
-    checkpoint = read_source(spec, project)
-    print_ = fingerprint(checkpoint.folder, checkpoint.files)
-    known = _packed_before(project, spec, bucket, print_)
+    source = read_source(spec, project, locked_revision(project, spec))
+    known = _packed_before(project, spec, bucket, source.fingerprint)
     if known is not None:
         step(f"{spec.name} is packed already: {known.digest[:16]}…, {size(known.size)}")
-        return write_lock(project, spec, checkpoint, known)
+        return write_lock(project, spec, source, known)
     # Whether spec and checkpoint go together is told before gigabytes are read.
-    checked_lock(spec, checkpoint, None)
-    packed = _pack(checkpoint, bucket)
+    checked_lock(spec, source, None)
+    packed = _pack(source, bucket)
     state = project.state_dir(spec.name) / "pack.json"
     state.parent.mkdir(parents=True, exist_ok=True)
-    state.write_text(json.dumps({"fingerprint": print_, "digest": packed.digest}) + "\n")
-    return write_lock(project, spec, checkpoint, packed)
+    state.write_text(json.dumps({"fingerprint": source.fingerprint, "digest": packed.digest}) + "\n")
+    return write_lock(project, spec, source, packed)
 
 
-def _pack(checkpoint: Checkpoint, bucket: Bucket) -> PackedWeights:
+def _pack(source: Source, bucket: Bucket) -> PackedWeights:
+    checkpoint = source.whole()
     with bytes_bar("Packing") as progress:
-        packed = pack_files(checkpoint.folder, checkpoint.files, bucket, progress=progress)
+        packed = pack_files(
+            checkpoint.folder, checkpoint.files, bucket, origin=source.origin, progress=progress
+        )
     step(f"{'Wrote' if packed.sent else 'Already there:'} {packed.url}")
     return PackedWeights(
         digest=packed.index.digest, size=packed.index.size, index=json.loads(packed.index.dumps())
