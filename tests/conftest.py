@@ -25,7 +25,15 @@ def isolated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     patch = pytest.MonkeyPatch()
     request.addfinalizer(patch.undo)
     patch.setenv("HOME", str(home))
-    for name in ("XDG_CACHE_HOME", "COGSMITH_CACHE", "COG_WEIGHTS"):
+    for name in (
+        "XDG_CACHE_HOME",
+        "COGSMITH_CACHE",
+        "COG_WEIGHTS",
+        "HF_TOKEN",
+        "HF_HOME",
+        "HF_ENDPOINT",
+        "HF_HUB_OFFLINE",
+    ):
         patch.delenv(name, raising=False)
 
 

@@ -117,8 +117,8 @@ def pack(name: str, quiet: bool, form: str) -> None:
     """Pack the weights into the spec's bucket and lock them."""
     from cogsmith import output
     from cogsmith.paths import Project
-    from cogsmith.verbs.pack import pack as run
     from cogsmith.verbs.lock import lock_json
+    from cogsmith.verbs.pack import pack as run
 
     if quiet or form == "json":
         output.be_quiet()

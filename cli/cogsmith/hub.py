@@ -114,7 +114,7 @@ def download(commit: Commit, names: Sequence[str], progress: Progress | None = N
     """Bring these files into the Hub client's own cache, and return the folder of that commit there.
 
     Args:
-        progress: called with (bytes that are here, bytes of all).
+        progress: called with (bytes that came, bytes to come in all); not at all where everything is in the cache.
 
     Raises:
         UserError: as `resolve`, a full disk, or a file that does not come whole.
@@ -123,7 +123,6 @@ def download(commit: Commit, names: Sequence[str], progress: Progress | None = N
         from huggingface_hub import snapshot_download, try_to_load_from_cache
         from huggingface_hub.constants import HF_HUB_CACHE
 
-        total = sum(commit.files[name].size for name in names)
         absent = [
             name
             for name in names
@@ -136,7 +135,7 @@ def download(commit: Commit, names: Sequence[str], progress: Progress | None = N
             f"download {commit.address.url}",
             "set HF_HOME to a folder on a larger disk",
         )
-        report = _Report(progress, total - needed, total)
+        report = _Report(progress, needed)
         folder = Path(
             snapshot_download(
                 commit.address.repo,
@@ -239,9 +238,8 @@ def _check_size(commit: Commit, folder: Path, name: str) -> None:
 
 
 class _Report:
-    def __init__(self, progress: Progress | None, done: int, total: int) -> None:
-        self._progress, self._done, self._total = progress, done, total
-        self.add(0)
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._done, self._total = progress, 0, total
 
     def add(self, size: float) -> None:
         self._done = min(self._done + int(size), self._total)

@@ -57,7 +57,7 @@ def fetch_folder(
     Args:
         url: s3://bucket/prefix or gs://bucket/prefix.
         globs, code: which files are the model's; see `chosen`.
-        progress: called with (bytes that are here, bytes of all).
+        progress: called with (bytes that came, bytes to come in all).
 
     Raises:
         UserError: no access, nothing there, a full disk, or an object that changes meanwhile.
@@ -113,8 +113,7 @@ class _Fetch:
     ) -> None:
         self._store, self._url, self._place, self._objects = store, url, place, objects
         self._progress = progress
-        self._total = sum(item.size for item in objects)
-        self._done = 0
+        self._total = self._done = 0
         self._lock = threading.Lock()
 
     def run(self) -> None:
@@ -123,11 +122,10 @@ class _Fetch:
             if not path.name.startswith(".") and path.name not in wanted:
                 path.unlink()  # it is not in the bucket any more
         absent = [item for item in self._objects if not self._is_here(item)]
-        needed = sum(item.size for item in absent)
+        self._total = needed = sum(item.size for item in absent)
         check_room(
             self._place, needed, f"download {self._url}", "set COGSMITH_CACHE to a folder on a larger disk"
         )
-        self._add(self._total - needed)
         with ThreadPoolExecutor(_CONNECTIONS) as pool:
             try:
                 list(pool.map(self._fetch, absent))

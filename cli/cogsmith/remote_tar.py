@@ -49,7 +49,7 @@ def fetch_tar(url: str, cache: Path, progress: Progress | None = None) -> Unpack
 
     Args:
         cache: folders are kept below it, by address.
-        progress: called with (bytes that are here, bytes of all).
+        progress: called with (bytes that came, bytes to come).
 
     Raises:
         UserError: it cannot be downloaded, or is no tar of plain files.
@@ -146,6 +146,7 @@ def _append(url: str, version: Version, tar: Path, progress: Progress | None) ->
             position = 0  # another object by now, or a server without ranges
         elif position and not answer.headers.get("Content-Range", "").startswith(f"bytes {position}-"):
             raise UserError(f"{url} answers with another range than was asked for", "try again")
+        start = position
         with tar.open("r+b") as file:
             file.truncate(position)
             file.seek(position)
@@ -155,7 +156,7 @@ def _append(url: str, version: Version, tar: Path, progress: Progress | None) ->
                     raise UserError(f"{url} is longer than it says", "try again")
                 file.write(block)
                 if progress:
-                    progress(position, version.size)
+                    progress(position - start, version.size - start)
 
 
 @contextlib.contextmanager
