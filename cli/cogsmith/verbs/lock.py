@@ -8,9 +8,9 @@ import json
 from cogsmith.checkpoint import Checkpoint
 from cogsmith.errors import UserError
 from cogsmith.files import write_changed
+from cogsmith.layout import fingerprint
 from cogsmith.lock import Lock, PackedWeights, read_lock, resolve
 from cogsmith.output import step, warn
-from cogsmith.pack import fingerprint
 from cogsmith.paths import Project
 from cogsmith.plan import plans
 from cogsmith.source import read_source
