@@ -19,7 +19,7 @@ from cogsmith.store_errors import Place
 from cogsmith.verify import check_ends
 
 if TYPE_CHECKING:
-    from obstore.store import GCSConfig
+    from obstore.store import GCSConfig, GCSCredential
 
     from cogsmith.layout import Layout
     from cogsmith.progress import Progress
@@ -57,15 +57,15 @@ class GsBucket(ObjectStore):
 
     @functools.cached_property
     def _store(self) -> GCSStore:
-        config: GCSConfig = {}
-        if self._endpoint != _GOOGLE:
-            config = {"base_url": self._endpoint, "skip_signature": True}
+        emulated = self._endpoint != _GOOGLE
+        config: GCSConfig = {"base_url": self._endpoint} if emulated else {}
         with self._errors("signing"):
             return GCSStore(
                 self._bucket,
                 config=config,
                 client_options=client_options(self._endpoint),
                 retry_config=RETRIES,
+                credential_provider=_nobody if emulated else None,
             )
 
     def check_access(self) -> None:
@@ -117,6 +117,11 @@ class GsBucket(ObjectStore):
 
     def give_up(self, upload: Unfinished) -> None:
         raise NotImplementedError
+
+
+def _nobody() -> GCSCredential:
+    """For an emulator: without a token obstore still asks for one before an upload."""
+    return {"token": "none", "expires_at": None}
 
 
 def _checked(plan: Layout, summed: Summed, report: Reporter) -> Iterator[bytes]:

@@ -89,13 +89,15 @@ def code_in(body: str) -> str:
 def of_obstore(place: Place, error: Exception, doing: str) -> UserError:
     """The error for what obstore raised."""
     text = str(error)
+    if "token request" in text:  # to this machine's own metadata, where nothing else gives credentials
+        return no_credentials(place)
     status = re.search(r"status code: (\d{3})", text)
     if status is not None:
         return refused(place, code_in(text), int(status[1]), doing)
-    if re.search(r"metadata|credential|token", text, re.I):
-        return no_credentials(place)
     if _UNREACHABLE.search(text):
         return unreachable(place)
+    if re.search(r"credential", text, re.I):
+        return no_credentials(place)
     return UserError(f"{doing} failed at {place.name}", place.address)
 
 
@@ -111,7 +113,7 @@ def of_botocore(place: Place, error: Exception, doing: str) -> UserError:
         return no_credentials(place)
     if isinstance(error, exceptions.ProfileNotFound):
         return UserError("AWS_PROFILE names a profile that is not configured", place.credentials)
-    if isinstance(error, exceptions.HTTPClientError):  # the base of all that is wrong with a connection
+    if isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError):
         return unreachable(place)
     # The kinds are many (SSO, assumed roles, a broken configuration file); their names tell them apart.
     return UserError(
