@@ -217,10 +217,13 @@ class Transfer:
             except InterruptedRead as reason:
                 connection.retries += 1
                 reason, connection.replaced = connection.replaced or reason, None
-                if sink.received - before >= _PROGRESS:
+                progressed = sink.received - before >= _PROGRESS
+                if progressed:
                     tries.progressed()
                     others = self.received - sink.received
-                if isinstance(reason, _FarSlower) or self._stop.is_set():
+                # A server that serves and cuts is asked for the rest at once.
+                at_once = isinstance(reason, _FarSlower) or (progressed and not reason.wait)
+                if at_once or self._stop.is_set():
                     continue
                 try:
                     tries.failed(reason)
