@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -130,7 +131,7 @@ def test_a_range_of_the_tar_is_what_is_in_the_tar(model: Path, tmp_path: Path) -
     generator = random.Random(2)
     edges = [0, 511, 512, plan.entries[0].offset, plan.end - 1, plan.end, plan.size - 1, plan.size]
     cuts = sorted({*edges, *(generator.randrange(plan.size) for _ in range(40))})
-    for start, end in zip(cuts, cuts[1:], strict=False):
+    for start, end in itertools.pairwise(cuts):
         assert b"".join(map(bytes, read_range(plan, start, end))) == tar[start:end], (start, end)
     summed = sum_up(plan, PART)
     assert summed.index == packed.index

@@ -225,6 +225,24 @@ def weights_prune(name: str, yes: bool) -> None:
     prune(Project.here(), name, _asks(yes))
 
 
+@cli.command()
+@click.option(
+    "--boot",
+    "log",
+    metavar="LOGFILE",
+    required=True,
+    help="Where the last boot in this log, or a boot.json, spent its time.",
+)
+@click.option("-o", "--output", metavar="FILE", help="A picture, .png or .svg, instead of text.")
+def status(log: str, output: str | None) -> None:
+    """Show what a boot was made of, as a waterfall."""
+    from pathlib import Path
+
+    from cogsmith.verbs.status import boot as run
+
+    run(Path(log), None if output is None else Path(output))
+
+
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
     # A plain `kill` ends as Ctrl-C does: with what was started stopped.
