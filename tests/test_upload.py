@@ -42,7 +42,6 @@ def server() -> Iterator[str]:
 def store(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """A proxy in front of a server with one empty bucket, models; small parts and little patience."""
     plain = client(server)
-    plain._endpoint.http_session.close
     import urllib.request
 
     urllib.request.urlopen(urllib.request.Request(f"{server}/moto-api/reset", method="POST")).close()
