@@ -6,7 +6,7 @@ COGSMITH = .venv/bin/cogsmith
 DEMO_MODEL = weights/SmolLM2-135M-Instruct.Q4_1.gguf
 PYTHON_FILES = cli runtime scripts tests benchmarks
 
-.PHONY: help venv lock pack render predict serve demo check fix test pins schema golden bench-help bench-predictor clean
+.PHONY: help venv lock pack render predict serve demo check fix test pins schema golden bench-help bench-predictor bench-weights clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ bench-predictor: venv ## what the predictor adds to an engine, on a stub and on 
 	@scripts/demo-model $(DEMO_MODEL)
 	$(COGSMITH) pack smollm2-135m
 	.venv/bin/python benchmarks/predictor/measure.py
+
+bench-weights: venv ## fetching packed weights against curl, aria2c and pget, on nginx; about 15 minutes, alone on the machine
+	.venv/bin/python benchmarks/weights/measure.py --out .cogsmith/bench-weights
 
 pins: venv ## compile the engines' exact requirements again
 	.venv/bin/python scripts/compile_pins.py

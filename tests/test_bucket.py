@@ -33,8 +33,12 @@ def test_where_a_url_leads(tmp_path: Path, url: str, folder: str) -> None:
 @pytest.mark.parametrize(
     ("url", "message", "hint"),
     [
-        ("s3://models", "s3:// is not supported yet", "for now, use file://"),
-        ("gs://models/x", "gs:// is not supported yet", "for now, use file://"),
+        ("s3://", "is no address of a bucket", "s3://BUCKET/PREFIX"),
+        ("s3://Models/x", "is no address of a bucket", "s3://BUCKET/PREFIX"),
+        ("s3://models/a b", "is no address of a bucket", "plain letters"),
+        ("s3://models/a//b", "is no address of a bucket", "plain letters"),
+        ("gs://models/../x", "is no address of a bucket", "gs://BUCKET/PREFIX"),
+        ("s3://key:secret@models/x", "is no address of a bucket", "s3://BUCKET/PREFIX"),
         (".bucket", "is not a URL of a bucket", "file://folder"),
         ("/srv/models", "is not a URL of a bucket", "file:///absolute/folder"),
         ("file:/srv/models", "is not a URL of a bucket", "file:///absolute/folder"),

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ import pytest
 
 from cogsmith.bucket import Bucket, open_bucket
 from cogsmith.errors import UserError
-from cogsmith.pack import Packed, fingerprint, layout, pack, write_tar
+from cogsmith.layout import fingerprint, layout
+from cogsmith.pack import Packed, pack, write_tar
 from cogsmith_runtime.weights import Index, obtain
 
 if TYPE_CHECKING:
@@ -216,7 +218,12 @@ def test_a_damaged_object_in_the_bucket_is_named(
 
 def test_progress_is_in_bytes_of_the_files(tmp_path: Path, bucket: Bucket) -> None:
     calls: list[tuple[int, int]] = []
-    pack(tmp_path / "m", fill(tmp_path / "m"), bucket, progress=lambda *call: calls.append(call))
+    pack(
+        tmp_path / "m",
+        fill(tmp_path / "m"),
+        bucket,
+        bar=lambda _: nullcontext(lambda *call: calls.append(call)),
+    )
     total = sum(map(len, FILES.values()))
     assert calls[-1] == (total, total)
     assert len(calls) < 8
@@ -249,7 +256,7 @@ def test_an_error_leaves_nothing_in_the_bucket(tmp_path: Path, bucket: Bucket) -
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pack(tmp_path / "m", ["config.json"], bucket, progress=stop)
+        pack(tmp_path / "m", ["config.json"], bucket, bar=lambda _: nullcontext(stop))
     assert list(bucket.folder.iterdir()) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
@@ -178,6 +179,89 @@ def serve(name: str, on: str, port: int, hardware: str | None, backend: str | No
 
     project = Project.here()
     run(project, planned(project, name, hardware, backend), port)
+
+
+@cli.group()
+def weights() -> None:
+    """Look after what was packed: ls, verify, rm, prune."""
+
+
+format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="json: for programs, on stdout.",
+)
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+def _asks(yes: bool) -> Callable[[str], bool]:
+    return lambda text: yes or click.confirm(text, err=True)
+
+
+@weights.command("ls")
+@click.argument("name", required=False)
+@format_option
+def weights_ls(name: str | None, form: str) -> None:
+    """Show what lies in NAME's bucket, or in those of all models, and which lock names it."""
+    from cogsmith.paths import Project
+    from cogsmith.verbs.weights import ls
+
+    ls(Project.here(), name, as_json=form == "json")
+
+
+@weights.command("verify")
+@name_argument
+@format_option
+def weights_verify(name: str, form: str) -> None:
+    """Read NAME's packed weights through and hold every byte to the lock."""
+    from cogsmith.paths import Project
+    from cogsmith.verbs.weights import verify
+
+    if not verify(Project.here(), name, as_json=form == "json"):
+        sys.exit(1)
+
+
+@weights.command("rm")
+@name_argument
+@click.argument("digest")
+@yes_option
+def weights_rm(name: str, digest: str, yes: bool) -> None:
+    """Remove what was packed as DIGEST (its first digits) from NAME's bucket, unless a lock names it."""
+    from cogsmith.paths import Project
+    from cogsmith.verbs.weights import rm
+
+    rm(Project.here(), name, digest, _asks(yes))
+
+
+@weights.command("prune")
+@name_argument
+@yes_option
+def weights_prune(name: str, yes: bool) -> None:
+    """Remove all that no lock names from NAME's bucket, and uploads that were never finished."""
+    from cogsmith.paths import Project
+    from cogsmith.verbs.weights import prune
+
+    prune(Project.here(), name, _asks(yes))
+
+
+@cli.command()
+@click.option(
+    "--boot",
+    "log",
+    metavar="LOGFILE",
+    required=True,
+    help="Where the last boot in this log, or a boot.json, spent its time.",
+)
+@click.option("-o", "--output", metavar="FILE", help="A picture, .png or .svg, instead of text.")
+def status(log: str, output: str | None) -> None:
+    """Show what a boot was made of, as a waterfall."""
+    from pathlib import Path
+
+    from cogsmith.verbs.status import boot as run
+
+    run(Path(log), None if output is None else Path(output))
 
 
 def main() -> NoReturn:

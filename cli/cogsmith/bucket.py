@@ -1,4 +1,4 @@
-"""The only file that talks to object storage. So far a bucket is a folder."""
+"""Where packed weights lie: what every bucket offers, and the bucket that is a folder. Object stores: see s3.py and gs.py."""
 
 from __future__ import annotations
 
@@ -7,16 +7,137 @@ import errno
 import fcntl
 import filecmp
 import os
+import re
 import secrets
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from cogsmith.errors import UserError
 
+if TYPE_CHECKING:
+    from cogsmith.layout import Layout
+    from cogsmith.progress import Progress
+    from cogsmith.read_files import Summed
+
 _INCOMING = ".incoming-"
+# What every store and every library writes the same way: no two spellings of one key.
+_REMOTE = re.compile(r"(s3|gs)://([a-z0-9][a-z0-9._-]{1,220}[a-z0-9])((?:/[A-Za-z0-9._=+@:,()!-]+)*)/?")
+REMOTE_HINT = "write s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, of plain letters, digits and ._=+@:,()!-"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object in a bucket; `size` in bytes, `modified` with its time zone."""
+
+    key: str
+    size: int
+    modified: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """An upload that was begun and neither finished nor given up; its parts take up room, and cost money."""
+
+    key: str
+    id: str
+    started: datetime
+
+
+class Bucket(ABC):
+    """Objects under keys without "/". All methods raise UserError.
+
+    Attributes:
+        name: the URL, as it is shown.
+    """
+
+    name: str
+
+    @abstractmethod
+    def url(self, key: str) -> str:
+        """The object's URL, as it is shown: no key opens it."""
+
+    @abstractmethod
+    def readable(self, key: str) -> str:
+        """A URL from which the reader of the weights can read the object. May hold a signature: never show it."""
+
+    @abstractmethod
+    def find(self, key: str) -> Stored | None:
+        """The object, or None where there is none."""
+
+    @abstractmethod
+    def objects(self) -> list[Stored]:
+        """All objects, by key."""
+
+    @abstractmethod
+    def read(self, key: str, start: int, end: int) -> memoryview:
+        """Bytes start to end (exclusive) of an object."""
+
+    @abstractmethod
+    def add(self, key: str, data: bytes) -> bool:
+        """Add a small object; False, and nothing is changed, where it is there already with the same bytes."""
+
+    @abstractmethod
+    def delete(self, key: str) -> None:
+        """Remove an object; none is fine too."""
+
+    def exists(self, key: str) -> bool:
+        return self.find(key) is not None
+
+    def size(self, key: str) -> int:
+        """Bytes of an object."""
+        found = self.find(key)
+        if found is None:
+            raise UserError(f"there is no {key} in {self.name}")
+        return found.size
+
+    def list(self) -> list[str]:
+        """The keys, sorted."""
+        return [stored.key for stored in self.objects()]
+
+    def damaged(self, key: str) -> UserError:
+        """What is said of an object whose bytes cannot be those of its name."""
+        message = f"{self.url(key)} is damaged: it is not what its name says"
+        return UserError(message, "remove it and pack again")
+
+
+class Store(Bucket):
+    """A bucket of an object store. All methods raise UserError."""
+
+    @abstractmethod
+    def check_access(self) -> None:
+        """Tell now what would stop an upload later: no credentials, wrong ones, no such bucket, no permission to write."""
+
+    @abstractmethod
+    def part_size(self, size: int) -> int:
+        """Bytes of one upload part of an object of this many bytes."""
+
+    @abstractmethod
+    def send(self, key: str, plan: Layout, summed: Summed, progress: Progress | None = None) -> None:
+        """Send the tar under its key, out of the files it is made of, and check what has arrived."""
+
+    @abstractmethod
+    def unfinished(self) -> tuple[Unfinished, ...]:
+        """Uploads that were never finished, as far as the store tells."""
+
+    @abstractmethod
+    def give_up(self, upload: Unfinished) -> None:
+        """Remove the parts of an unfinished upload."""
+
+    def holds(self, key: str, size: int) -> bool:
+        """Whether the object is there. Raises UserError where one of another size is."""
+        found = self.find(key)
+        if found is not None and found.size != size:
+            message = (
+                f"{self.url(key)} has {found.size} bytes and must have {size}: it is not what its name says"
+            )
+            raise UserError(message, "remove it and pack again")
+        return found is not None
 
 
 class Incoming:
@@ -58,7 +179,7 @@ class Incoming:
         return False
 
 
-class Bucket:
+class FolderBucket(Bucket):
     """A bucket that is a folder; made when the first object comes.
 
     Args:
@@ -67,6 +188,7 @@ class Bucket:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.name = str(folder)
 
     def path(self, key: str) -> Path:
         """Where the object is, or would be."""
@@ -76,20 +198,38 @@ class Bucket:
         """file:// URL of the object, absolute and percent-encoded."""
         return self.path(key).as_uri()
 
-    def exists(self, key: str) -> bool:
-        return self.path(key).is_file()
+    def readable(self, key: str) -> str:
+        return self.url(key)
 
-    def size(self, key: str) -> int:
-        """Bytes of an object. Raises UserError if it is not there."""
-        if not self.exists(key):
-            raise UserError(f"there is no {key} in {self.folder}")
-        return self.path(key).stat().st_size
+    def find(self, key: str) -> Stored | None:
+        path = self.path(key)
+        if not path.is_file():
+            return None
+        found = path.stat()
+        return Stored(key, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
 
-    def list(self) -> list[str]:
-        """The keys, sorted."""
+    def objects(self) -> list[Stored]:
         if not self.folder.is_dir():
             return []
-        return sorted(path.name for path in self.folder.iterdir() if path.is_file() and path.name[0] != ".")
+        names = sorted(path.name for path in self.folder.iterdir() if path.name[0] != ".")
+        return [stored for name in names if (stored := self.find(name)) is not None]
+
+    def read(self, key: str, start: int, end: int) -> memoryview:
+        try:
+            with self.path(key).open("rb", buffering=0) as file:
+                file.seek(start)
+                return memoryview(file.read(end - start))
+        except OSError as error:
+            raise UserError(f"{self.path(key)} cannot be read ({error.strerror})") from None
+
+    def add(self, key: str, data: bytes) -> bool:
+        with self.put(len(data)) as incoming:
+            incoming.file.write(data)
+            return incoming.keep(key)
+
+    def delete(self, key: str) -> None:
+        with self._errors():
+            self.path(key).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def put(self, size: int) -> Iterator[Incoming]:
@@ -141,18 +281,28 @@ class Bucket:
             raise UserError(message, "check weights.bucket, the disk and the permissions") from error
 
 
-def open_bucket(url: str, root: Path) -> Bucket:
-    """The bucket behind a URL: file:///absolute/folder, or file://folder, which is below `root`.
+def tar_key(digest: str) -> str:
+    """The key of the packed weights with this digest."""
+    return f"{digest}.tar"
 
-    Raises UserError for anything else.
+
+def index_key(digest: str) -> str:
+    """The key of their index."""
+    return f"{digest}.json"
+
+
+def open_bucket(url: str, root: Path) -> Bucket:
+    """The bucket behind a URL: s3://bucket/prefix, gs://bucket/prefix, file:///absolute/folder, or file://folder below `root`.
+
+    Nothing is asked of an object store yet. Raises UserError for anything else.
     """
-    hint = "use file:///absolute/folder, or file://folder for a folder of this project"
+    if url.startswith(("s3://", "gs://")):
+        return _open_store(url)
+    hint = "use s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, file:///absolute/folder, or file://folder for a folder of this project"
     try:
         parts = urlsplit(url)
     except ValueError:
         raise UserError(f"weights.bucket: {url!r} is not a URL", hint) from None
-    if parts.scheme in ("s3", "gs"):
-        raise UserError(f"weights.bucket: {parts.scheme}:// is not supported yet", f"for now, {hint}")
     if parts.scheme != "file" or not url.lower().startswith("file://"):
         raise UserError(f"weights.bucket: {url!r} is not a URL of a bucket", hint)
     if parts.query or parts.fragment:
@@ -163,4 +313,28 @@ def open_bucket(url: str, root: Path) -> Bucket:
     folder = Path(os.path.normpath(root.absolute() / place))
     if folder.exists() and not folder.is_dir():
         raise UserError(f"weights.bucket: {folder} is not a folder", hint)
-    return Bucket(folder)
+    return FolderBucket(folder)
+
+
+def remote_parts(url: str) -> tuple[str, str, str] | None:
+    """Scheme, bucket and prefix (without slashes around it) of an s3:// or gs:// URL; None where it is none that is taken."""
+    match = _REMOTE.fullmatch(url)
+    if match is None or {".", ".."} & set(match[3].split("/")):
+        return None
+    return match[1], match[2], match[3].strip("/")
+
+
+def _open_store(url: str) -> Bucket:
+    parts = remote_parts(url)
+    if parts is None:
+        # The address is not shown: somebody may have put a password into it.
+        raise UserError("weights.bucket is no address of a bucket", REMOTE_HINT)
+    scheme, bucket, prefix = parts
+    # Their libraries take a third of a second to import.
+    if scheme == "s3":
+        from cogsmith.s3 import S3Bucket
+
+        return S3Bucket(bucket, prefix)
+    from cogsmith.gs import GsBucket
+
+    return GsBucket(bucket, prefix)

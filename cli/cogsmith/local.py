@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -15,12 +14,12 @@ from typing import Any
 
 import httpx
 
+from cogsmith.boot_report import MARK, parse
 from cogsmith.errors import CODED, UserError
 from cogsmith_runtime import lifeline
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 FIELDS = re.compile(r"( (source|logger|target)=\S+)+\s*$")
-BOOT_REPORT = "cogsmith boot report: "
 # The server ends its worker and the engine ends its own group within this; then everything left is killed.
 GRACE_SECONDS = 10
 
@@ -167,9 +166,9 @@ class LocalServer:
         return answer
 
     def _boot_report(self) -> dict[str, float]:
-        marked = [line.partition(BOOT_REPORT)[2] for line in self._lines() if BOOT_REPORT in line]
-        report = json.loads(marked[-1]) if marked else {}
-        return {str(phase): float(seconds) for phase, seconds in report.items()}
+        marked = [line.partition(MARK)[2] for line in self._lines() if MARK in line]
+        report = parse(marked[-1]) if marked else None
+        return {phase.name: phase.seconds for phase in report.phases} if report else {}
 
     def _progress(self) -> str:
         marked = [line.partition("cogsmith: ")[2] for line in self._lines() if "cogsmith: " in line]

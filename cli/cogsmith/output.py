@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -113,6 +113,16 @@ def seconds_table(title: str, rows: Mapping[str, float]) -> None:
     for name, seconds in rows.items():
         table.add_row(name, f"{seconds:.2f}")
     console().print(table)
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Rows below a title, on stdout; a line that says so where there are none."""
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in ((columns, *rows) if rows else ())
+    ]
+    data("\n".join([title, *(lines or ["nothing"])]) + "\n")
 
 
 def data(text: str) -> None:

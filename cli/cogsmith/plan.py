@@ -201,7 +201,7 @@ def _settings(
         sampling=sampling,
         stop=tuple(spec.stop),
         stop_token_ids=_stop_token_ids(spec, facts, engine),
-        weights_url=_weights_url(spec, lock),
+        weights_url=weights_url(spec, lock),
     )
     return settings, inputs
 
@@ -333,7 +333,8 @@ def _cpu_kv_gib(facts: CheckpointFacts, context: int, concurrency: int) -> int:
     return min(every, max(one, CPU_KV_LIMIT_GIB))
 
 
-def _weights_url(spec: Spec, lock: Lock) -> str | None:
+def weights_url(spec: Spec, lock: Lock) -> str | None:
+    """Where the container reads the packed object; None without weights.url, or before it is packed."""
     if spec.weights.url is None or lock.weights is None:
         return None
     return f"{spec.weights.url.rstrip('/')}/{lock.weights.digest}.tar"

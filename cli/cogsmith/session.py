@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from cogsmith import environment
-from cogsmith.bucket import open_bucket
+from cogsmith.bucket import Store, open_bucket, tar_key
 from cogsmith.errors import UserError
 from cogsmith.local import LocalServer
 from cogsmith.output import waiting
@@ -74,14 +74,17 @@ def _check_gpu(plan: Plan) -> None:
 
 
 def _weights(project: Project, plan: Plan) -> str | None:
-    """COG_WEIGHTS for this machine: the object in the folder bucket; None where the plan's own URL serves."""
+    """COG_WEIGHTS for this machine: the object in its bucket; None where the plan's own URL serves."""
     again = f"run `cogsmith pack {plan.name}`"
     if plan.index is None:
         raise UserError(f"the weights of {plan.name} are not packed", again)
-    key = f"{plan.index.digest}.tar"
+    key = tar_key(plan.index.digest)
     bucket = open_bucket(plan.bucket, project.root)
-    if bucket.exists(key) and bucket.size(key) == plan.index.size:
-        return bucket.url(key)
+    if isinstance(bucket, Store) and plan.settings.weights_url is not None:
+        return None
+    found = bucket.find(key)
+    if found is not None and found.size == plan.index.size:
+        return bucket.readable(key)
     if plan.settings.weights_url is not None:
         return None
     raise UserError(f"the packed weights {plan.index.digest[:16]}… are not in {plan.bucket}", again)

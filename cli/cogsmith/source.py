@@ -11,10 +11,10 @@ from cogsmith import environment, gguf, hub, pickles, remote_folder, remote_tar
 from cogsmith.checkpoint import Checkpoint, read_checkpoint
 from cogsmith.engines import VLLM_CPU
 from cogsmith.errors import MistakesError, UserError
+from cogsmith.layout import Origin, fingerprint
 from cogsmith.model_address import HubAddress, hub_address, scheme
 from cogsmith.model_files import bins, chosen, no_weights, safetensors
 from cogsmith.output import bytes_bar, step, warn
-from cogsmith.pack import Origin, fingerprint
 from cogsmith.paths import Project, cache_dir
 from cogsmith.safetensors import DamagedError, read_header
 from cogsmith.spec import Spec

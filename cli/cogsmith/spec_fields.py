@@ -148,7 +148,11 @@ class ImageSpec(Part):
 class WeightsSpec(Part):
     """Where packed weights go (`bucket`), the prefix they are read from at boot (`url`), and which files of weights are the model's."""
 
-    bucket: str = about("file://.bucket", "where `pack` writes", "file://.bucket")
+    bucket: str = about(
+        "file://.bucket",
+        "where `pack` writes: `file://FOLDER`, `s3://BUCKET/PREFIX` or `gs://BUCKET/PREFIX`",
+        "s3://my-bucket/models",
+    )
     url: str | None = about(
         None,
         "`https://` prefix from which the container reads the object. Without it the container needs `COG_WEIGHTS`",

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from packaging.utils import canonicalize_name
 
 from cogsmith import cog_versions, inputs
+from cogsmith.bucket import REMOTE_HINT, remote_parts
 from cogsmith.engines import BACKENDS, engine_for
 from cogsmith.errors import Mistake
 from cogsmith.features import engine_problem
@@ -143,11 +144,11 @@ def _is_line(text: str) -> bool:
 def weights_mistakes(spec: Spec) -> Iterator[Mistake]:
     bucket = spec.weights.bucket
     if bucket.startswith(("s3://", "gs://")):
-        yield spec.mistake(
-            "weights.bucket", f"is {show(bucket)}, not supported yet", "use file://FOLDER for now"
-        )
+        if remote_parts(bucket) is None:
+            # The address itself is not shown: somebody may have put a password into it.
+            yield spec.mistake("weights.bucket", "is no address of a bucket", REMOTE_HINT)
     elif not re.fullmatch(r"file://[^\n?#]+", bucket):
-        message = f"is {show(bucket)}, must be file://FOLDER"
+        message = f"is {show(bucket)}, must be file://FOLDER, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"
         yield spec.mistake("weights.bucket", message, "write for example file://.bucket")
     for kind in ("include", "exclude"):
         for index, glob in enumerate(getattr(spec.weights, kind)):

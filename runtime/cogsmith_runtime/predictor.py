@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import importlib
-import json
 import os
 import re
 import threading
@@ -16,6 +15,7 @@ from typing import Any, Self
 import aiohttp
 
 from . import errors, startup, stream
+from .boot import Boot
 from .client import Chunk, Client
 from .engine import Engine
 from .prompt import Prompts, Request
@@ -68,30 +68,29 @@ class Model:
         root = root or Path.cwd()
         settings = Settings.load(root / "settings.json")
         Prompts(settings)
-        began = time.monotonic()
+        boot = Boot()
         cache = Path(os.environ.get("COGSMITH_CACHE", _CACHE))
         source = None if weights is None else str(weights)
         say("cogsmith: fetching the weights")
         fetched = await asyncio.to_thread(
             obtain, source, root / "weights.json", settings.weights_url, cache, _Progress()
         )
-        arrived = time.monotonic()
+        boot.fetched(fetched, 0.0)
         importing = asyncio.create_task(asyncio.to_thread(_import_what_cog_will))
+        starting = boot.now()
         engine = await Engine.start(settings, fetched.folder, root)
         await importing
         model = cls(settings, engine, Client(engine.root, settings.context), record_metric)
+        boot.add("engine_import", starting, engine.engine_start)
+        boot.add("load", starting + engine.engine_start, engine.load)
+        warming = boot.now()
         try:
-            warm_up = await model._warm_up()
+            await model._warm_up()
         except BaseException:
             await model.stop()
             raise
-        times = {
-            "fetch": arrived - began,
-            "engine_start": engine.engine_start,
-            "load": engine.load,
-            "warm_up": warm_up,
-        }
-        say("cogsmith boot report: " + json.dumps({name: round(value, 3) for name, value in times.items()}))
+        boot.add("warm_up", warming, boot.now() - warming)
+        boot.report(engine.log.parent)
         # Cog closes the setup's log when setup returns, and a line written just before can miss it.
         await asyncio.sleep(0.1)
         return model
@@ -135,9 +134,8 @@ class Model:
         await self._client.close()
         await self._engine.stop()
 
-    async def _warm_up(self) -> float:
-        """Seconds of a first answer. Kernels that do not work show here, while /health has long said 200."""
-        began = time.monotonic()
+    async def _warm_up(self) -> None:
+        """Have it answer once. Kernels that do not work show here, while /health has long said 200."""
         say("cogsmith: asking for a first answer")
         await self._client.learn_model()
         request = self._prompts.warm_up(_WARM_UP_TOKENS)
@@ -152,7 +150,6 @@ class Model:
             raise startup.not_ready(self._settings.engine.start_timeout, self._engine.log_text()) from None
         except errors.EngineError as error:
             raise startup.explain(self._engine.log_text(), f"its first answer failed: {error}") from None
-        return time.monotonic() - began
 
     async def _prediction(self, inputs: Mapping[str, object]) -> AsyncGenerator[str, None]:
         # All errors are raised here, from the iterator: of what `run` itself raises, Cog reports an error that has

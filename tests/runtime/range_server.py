@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import socket
 import ssl
+import struct
 import threading
 import time
 from dataclasses import dataclass, field
@@ -18,12 +21,19 @@ class Faults:
     Attributes:
         no_ranges: answers 200 with everything.
         status_after: from this request on, answers `status`.
-        every: answers 503 to each request whose number it divides.
+        every: answers `passing` to each request whose number it divides.
+        passing: a status that a client should try again after.
+        retry_after: the header of that answer.
         cut: closes the connection after this many bytes of a body.
+        reset: likewise, by a reset, as a crashed server or a firewall does.
+        wrong_range: the requests of these numbers are answered with the bytes behind those that were asked for.
+        short: answers at most so many bytes of a range, and says so.
         flip: this byte of the object is wrong, in the first `flips` answers that hold it.
         size: the size that is claimed.
         redirect: /object leads here.
         stall: the requests of these numbers send half of the body, then nothing for 5 seconds.
+        trickle: the requests of these numbers send 20 bytes a second.
+        no_ranges_after: from this request on, answers 200 with everything.
         rate: bytes per second of each connection.
         new_tag: from this request on the object has another ETag.
     """
@@ -32,12 +42,19 @@ class Faults:
     status: int = 403
     status_after: int | None = None
     every: int | None = None
+    passing: int = 503
+    retry_after: str | None = None
     cut: int | None = None
+    reset: int | None = None
+    wrong_range: tuple[int, ...] = ()
+    short: int | None = None
     flip: int | None = None
     flips: int = 1 << 30
     size: int | None = None
     redirect: str | None = None
     stall: tuple[int, ...] = ()
+    trickle: tuple[int, ...] = ()
+    no_ranges_after: int | None = None
     rate: float | None = None
     new_tag: int | None = None
 
@@ -111,7 +128,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif faults.status_after is not None and number >= faults.status_after:
             self._empty(faults.status)
         elif faults.every and number % faults.every == 0:
-            self._empty(503)
+            waits = {"Retry-After": faults.retry_after} if faults.retry_after else {}
+            self._empty(faults.passing, **waits)
         else:
             self._object(number)
 
@@ -131,12 +149,16 @@ class _Handler(BaseHTTPRequestHandler):
         size = len(state.content)
         start, end = 0, size
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        if asked and not faults.no_ranges:
+        whole = faults.no_ranges or (faults.no_ranges_after is not None and number >= faults.no_ranges_after)
+        if asked and not whole:
             start, end = int(asked[1]), min(int(asked[2]) + 1, size)
+            end = min(end, start + (faults.short or size))
+            if number in faults.wrong_range:
+                start, end = start + 1, min(end + 1, size)
         if start >= size:
             self._empty(416)
             return
-        partial = asked is not None and not faults.no_ranges
+        partial = asked is not None and not whole
         self.send_response(206 if partial else 200)
         if partial:
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{faults.size or size}")
@@ -159,15 +181,18 @@ class _Handler(BaseHTTPRequestHandler):
         state, faults = self.server_state, self.server_state.faults
         block = 64 << 10
         whole = len(body)
-        if faults.cut:
-            body = body[: faults.cut]
+        if cut := faults.cut or faults.reset:
+            body = body[:cut]
         if number in faults.stall:
             body = body[: len(body) // 2]
+        rate = faults.rate
+        if number in faults.trickle:
+            block, rate = 2, 20
         try:
             for position in range(0, len(body), block):
                 piece = body[position : position + block]
-                if faults.rate:
-                    time.sleep(len(piece) / faults.rate)
+                if rate:
+                    time.sleep(len(piece) / rate)
                 # Before the client can have it, so that a test finds it counted.
                 with state.lock:
                     state.served += len(piece)
@@ -179,3 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(5)
         if len(body) < whole:
             self.close_connection = True
+            if faults.reset:
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                # Not the polite end of the base class, which would send what is left first.
+                os.close(self.connection.detach())

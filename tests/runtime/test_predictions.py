@@ -166,10 +166,16 @@ async def test_a_long_text_arrives_as_it_was_sent(server: CogServer) -> None:
     assert "".join(done["output"]) == text
 
 
-async def test_the_boot_report_is_in_the_setup_log(server: CogServer) -> None:
+async def test_the_boot_report_is_in_the_setup_log_and_in_a_file(server: CogServer) -> None:
     logs = (await server.health())["setup"]["logs"]
     line = next(line for line in logs.splitlines() if "cogsmith boot report: " in line)
     report = json.loads(line.partition("cogsmith boot report: ")[2])
-    assert list(report) == ["fetch", "engine_start", "load", "warm_up"]
-    assert all(0 <= seconds < 20 for seconds in report.values())
-    assert report["engine_start"] > 0
+    phases = {phase["phase"]: phase for phase in report["phases"]}
+    assert list(phases) == ["fetch", "verify", "engine_import", "load", "warm_up"]
+    assert all(0 <= phase["seconds"] < 20 for phase in phases.values())
+    assert all(0 <= phase["start"] <= report["seconds"] for phase in phases.values())
+    assert phases["engine_import"]["seconds"] > 0
+    assert sum(phase["seconds"] for phase in phases.values()) <= report["seconds"] + 0.01
+    for name in ("fetch", "verify", "engine import", "load", "warm up"):
+        assert f"cogsmith boot: {name} " in logs
+    assert json.loads((server.folder / "logs/boot.json").read_text()) == report

@@ -6,7 +6,6 @@ import dataclasses
 import os
 import shutil
 import signal
-import ssl
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ import pytest
 from cogsmith_runtime.weights import Limits, WeightsError
 from cogsmith_runtime.weights.journal import Journal
 
-from .packed import GRANULE, QUICK, Object, packed
+from .packed import GRANULE, Object, packed
 from .range_server import Faults, RangeServer
 
 OBJECT = packed()
@@ -51,112 +50,6 @@ def test_fetch_by_ranges(tmp_path: Path) -> None:
 def test_fetch_from_a_file(tmp_path: Path, prefix: str) -> None:
     tar = OBJECT.write(tmp_path / "bucket")
     assert OBJECT.is_in(OBJECT.fetch(f"{prefix}{tar}", tmp_path / "cache"))
-
-
-@pytest.mark.parametrize(
-    "faults",
-    [
-        {"no_ranges": True},
-        {"every": 5},
-        {"cut": 100_000},
-        {"redirect": "/moved?signature=secret"},
-        {"stall": (3, 7)},
-        {"flip": 100_000, "flips": 2},
-        {"no_ranges": True, "flip": 100_000, "flips": 2},
-        {"cut": 100_000, "every": 7, "redirect": "/moved"},
-    ],
-    ids=str,
-)
-def test_fetch_in_spite_of(tmp_path: Path, faults: dict[str, Any]) -> None:
-    with serve(**faults) as server:
-        assert OBJECT.is_in(OBJECT.fetch(server.url, tmp_path))
-
-
-def test_a_body_cut_short_goes_on_at_the_byte(tmp_path: Path) -> None:
-    with serve(cut=100_000) as server:
-        OBJECT.fetch(server.url, tmp_path)
-        assert server.served <= len(OBJECT.content)
-
-
-def test_a_redirect_is_followed_once(tmp_path: Path) -> None:
-    with serve(redirect="/moved?signature=secret") as server:
-        OBJECT.fetch(server.url, tmp_path)
-        assert [path for path in server.paths if path.startswith("/object")] == server.paths[:1]
-
-
-@pytest.mark.parametrize(
-    ("faults", "message"),
-    [
-        ({"status_after": 1, "status": 403}, "E2205 Refused"),
-        ({"status_after": 1, "status": 401}, "E2205 Refused"),
-        ({"status_after": 1, "status": 404}, "E2206 NotFound"),
-        ({"status_after": 1, "status": 416}, "E2207 OtherObject"),
-        ({"status_after": 1, "status": 418}, "E2204 BadSource"),
-        ({"status_after": 6, "status": 403}, "E2205 Refused"),
-        ({"size": 4096}, "E2207 OtherObject"),
-        ({"size": 4096, "no_ranges": True}, "E2207 OtherObject"),
-        ({"new_tag": 4}, "E2207 OtherObject"),
-        ({"status_after": 1, "status": 503}, "E2211 Unreachable"),
-        ({"status_after": 1, "status": 302}, "E2211 Unreachable"),
-        ({"redirect": "/object?again"}, "E2204 BadSource"),
-        ({"redirect": "ftp://elsewhere/x?token=secret"}, "E2204 BadSource"),
-    ],
-    ids=str,
-)
-def test_fetch_that_fails(tmp_path: Path, faults: dict[str, Any], message: str) -> None:
-    with serve(**faults) as server:
-        text = OBJECT.fails(server.url, tmp_path)
-        assert text.startswith(message)
-        assert "127.0.0.1" in text
-        assert "secret" not in text
-        if "Unreachable" not in message:
-            assert len(server.ranges) <= 6 + QUICK.connections
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *name]
-    subprocess.run([*command, "-keyout", path, "-out", f"{path}.crt"], capture_output=True, check=True)
-    path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
-    return path
-
-
-def serve_tls(certificate: Path, **faults: Any) -> RangeServer:
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate)
-    return RangeServer(OBJECT.content, Faults(**faults), tls)
-
-
-def test_https(tmp_path: Path, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve_tls(certificate, every=6, cut=100_000) as server:
-        text = OBJECT.fails(server.url, tmp_path)
-        assert text.startswith("E2211 Unreachable: the certificate of https://127.0.0.1:")
-        assert "SSL_CERT_FILE" in text
-        assert server.ranges == []
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        with serve(redirect=server.url) as first:
-            assert OBJECT.is_in(OBJECT.fetch(first.url, tmp_path))
-            assert len(first.ranges) == 1
-
-
-def test_https_stays_https(tmp_path: Path, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    with serve() as plain, serve_tls(certificate, redirect=plain.url) as server:
-        assert OBJECT.fails(server.url, tmp_path).startswith("E2204 BadSource")
-        assert plain.ranges == []
-
-
-def test_an_error_in_one_connection_ends_the_others_at_once(
-    tmp_path: Path, certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    with serve_tls(certificate, stall=(2, 3, 4), status_after=5) as server:
-        start = time.monotonic()
-        text = OBJECT.fails(server.url, tmp_path, dataclasses.replace(QUICK, timeout=30))
-        assert text.startswith("E2205 Refused")
-        assert time.monotonic() - start < 1.5
 
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:

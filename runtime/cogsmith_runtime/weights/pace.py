@@ -57,8 +57,9 @@ class Growth:
 class Stragglers:
     """Finds connections that are far slower than the others, which a new one is likely to cure, and those that stand."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, now: float) -> None:
         self._timeout = limits.timeout
+        self._began = now
         self._samples: dict[int, deque[tuple[float, int]]] = {}
         self._usual: float | None = None
 
@@ -66,11 +67,12 @@ class Stragglers:
         """This one does not wait for bytes, or has a new connection."""
         self._samples.pop(number, None)
 
-    def slow(self, now: float, received: Mapping[int, int]) -> dict[int, bool]:
+    def slow(self, now: float, received: Mapping[int, int], average: float) -> dict[int, bool]:
         """Connections to replace -> whether that is a failure: True where next to nothing came for a whole timeout.
 
         Args:
             received: bytes so far of every connection that waits for bytes, by its number.
+            average: bytes that one connection received so far, of all that there were.
         """
         rates = {}
         failed = {}
@@ -86,8 +88,10 @@ class Stragglers:
                 samples.popleft()
         if len(rates) >= _FEWEST_TO_COMPARE:
             self._usual = statistics.median(rates.values())
-        # At the end few are left to compare with, so what was usual before still holds.
-        limit = (self._usual or 0.0) * _SLOW
+        # At the end few are left to compare with, so what was usual before still holds. A fetch that was all but
+        # over before there was anything to compare has its average.
+        usual = average / (now - self._began) if self._usual is None else self._usual
+        limit = usual * _SLOW
         found = {number: False for number, rate in rates.items() if rate < limit} | failed
         for number in found:
             self.forget(number)

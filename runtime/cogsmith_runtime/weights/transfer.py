@@ -155,7 +155,7 @@ class Transfer:
     def _watch(self, report: Callable[[int], None]) -> None:
         """Wait for the end, and meanwhile add connections and replace slow ones."""
         growth = Growth(self._limits, time.monotonic())
-        stragglers = Stragglers(self._limits)
+        stragglers = Stragglers(self._limits, time.monotonic())
         while self._failure is None:
             living = [connection for connection in self._connections if not connection.ended]
             if not living:
@@ -173,7 +173,8 @@ class Transfer:
                 if not connection.reading:
                     stragglers.forget(connection.number)
             reading = {each.number: each.sink.received for each in living if each.reading}
-            for number, failed in stragglers.slow(now, reading).items():
+            average = self.received / len(self._connections)
+            for number, failed in stragglers.slow(now, reading, average).items():
                 self._connections[number].replace(self._too_slow(failed))
 
     def _too_slow(self, failed: bool) -> InterruptedRead:
@@ -216,10 +217,13 @@ class Transfer:
             except InterruptedRead as reason:
                 connection.retries += 1
                 reason, connection.replaced = connection.replaced or reason, None
-                if sink.received - before >= _PROGRESS:
+                progressed = sink.received - before >= _PROGRESS
+                if progressed:
                     tries.progressed()
                     others = self.received - sink.received
-                if isinstance(reason, _FarSlower) or self._stop.is_set():
+                # A server that serves and cuts is asked for the rest at once.
+                at_once = isinstance(reason, _FarSlower) or (progressed and not reason.wait)
+                if at_once or self._stop.is_set():
                     continue
                 try:
                     tries.failed(reason)
