@@ -53,7 +53,7 @@ def _pack(source: Source, bucket: Bucket) -> PackedWeights:
 def _packed_before(project: Project, spec: Spec, bucket: Bucket, print_: str) -> PackedWeights | None:
     weights = locked_weights(project, spec)
     if weights is None or packed_state(project, spec) != {
-        "fingerprint": source.fingerprint,
+        "fingerprint": print_,
         "digest": weights.digest,
     }:
         return None
