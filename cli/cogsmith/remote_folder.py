@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -196,8 +197,13 @@ def _errors(url: str, scheme: str) -> Iterator[None]:
         raise UserError(f"{url} may not be read with these credentials", _HINTS[scheme]) from None
     except exceptions.BaseError as error:
         text = str(error)
+        status = re.search(r"status code: (\d{3})", text)
+        if status and status[1] == "404":
+            raise UserError(f"{url} is not there", "check the bucket and the prefix") from None
+        if status and status[1] in ("401", "403") and "169.254.169.254" not in text:
+            raise UserError(f"{url} may not be read with these credentials", _HINTS[scheme]) from None
         if "169.254.169.254" in text or "metadata" in text:
             raise UserError(f"there are no credentials for {url}", _HINTS[scheme]) from None
-        said = "answered with an error" if "status" in text else "cannot be reached"
+        said = f"answered {status[1]}" if status else "cannot be reached"
         hint = "check the network, AWS_ENDPOINT_URL and AWS_REGION" if scheme == "s3" else "check the network"
         raise UserError(f"the storage of {url} {said}", hint) from None

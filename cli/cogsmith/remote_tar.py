@@ -21,11 +21,16 @@ from cogsmith_runtime.weights.index import clash, path_problem
 if TYPE_CHECKING:
     import httpx
 
-_TRIES = 5
+_TRIES = 4
+_PAUSE = 0.5
 _SECONDS = 30.0
 _OTHER_DISK = "set COGSMITH_CACHE to a folder on a larger disk"
 
 Progress = Callable[[int, int], None]
+
+
+class _PassingError(UserError):
+    """One that may be over at the next try."""
 
 
 @dataclass(frozen=True)
@@ -116,21 +121,17 @@ def _download(url: str, version: Version, place: Path, progress: Progress | None
         tar.unlink(missing_ok=True)
     note.write_text(json.dumps(asdict(version)))
     tar.touch()
-    for attempt in range(1, _TRIES + 1):
-        before = tar.stat().st_size
+    failures = 0
+    while (before := tar.stat().st_size) < version.size:
         try:
             with _errors(url):
-                if before < version.size:
-                    _append(url, version, tar, progress)
-        except UserError:
-            # Every try that got further earns the next one.
-            if attempt == _TRIES or tar.stat().st_size == before:
+                _append(url, version, tar, progress)
+        except _PassingError:
+            # Every try that got further counts as none.
+            failures = 1 if tar.stat().st_size > before else failures + 1
+            if failures == _TRIES:
                 raise
-            time.sleep(0.2 * attempt)
-        if tar.stat().st_size == version.size:
-            break
-    if tar.stat().st_size != version.size:
-        raise UserError(f"{url} was cut off again and again", "try again: what is here is kept")
+            time.sleep(_PAUSE * failures)
     note.unlink()
     return tar
 
@@ -150,7 +151,7 @@ def _append(url: str, version: Version, tar: Path, progress: Progress | None) ->
         with tar.open("r+b") as file:
             file.truncate(position)
             file.seek(position)
-            for block in answer.iter_bytes(1 << 20):
+            for block in answer.iter_raw():
                 position += len(block)
                 if position > version.size:
                     raise UserError(f"{url} is longer than it says", "try again")
@@ -167,16 +168,19 @@ def _errors(url: str) -> Iterator[None]:
         yield
     except httpx.HTTPStatusError as error:
         status = error.response.status_code
+        message = f"{url} cannot be read ({status})"
+        if status >= 500 or status == 429:
+            raise _PassingError(message, "try again later") from None
         hint = "check the address" if status in (404, 410) else "it must be readable without a password"
-        raise UserError(
-            f"{url} cannot be read ({status})", hint if status < 500 else "try again later"
-        ) from None
+        raise UserError(message, hint) from None
     except httpx.TooManyRedirects:
         raise UserError(f"{url} leads in circles", "check the address") from None
     except httpx.TransportError as error:
         said = "does not answer in time" if isinstance(error, httpx.TimeoutException) else "cannot be reached"
         reason = str(error).partition("\n")[0][:120]
-        raise UserError(f"{url} {said} ({reason})", "check the address, the network and the proxy") from None
+        raise _PassingError(
+            f"{url} {said} ({reason})", "check the address, the network and the proxy"
+        ) from None
 
 
 def _unpack(url: str, tar: Path, folder: Path) -> None:
