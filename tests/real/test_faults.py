@@ -70,7 +70,7 @@ def test_predict_prints_the_answer_alone_on_stdout(project: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Paris" in done.stdout
     assert "Starting" not in done.stdout
-    for phase in ("environment", "fetch", "engine start", "load", "first token"):
+    for phase in ("environment", "fetch", "engine import", "load", "first token"):
         assert phase in done.stderr
     assert "tokens arrived in" in done.stderr
 

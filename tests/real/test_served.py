@@ -49,7 +49,7 @@ def test_serve_printed_a_command_for_each_way_to_call_it(served: Served) -> None
     printed = served.log.read_text()
     for part in ("text/event-stream", "respond-async", "/my-id/cancel", "/health-check", "/openapi.json"):
         assert part in printed
-    for phase in ("environment", "fetch", "engine start", "load", "warm up"):
+    for phase in ("environment", "fetch", "verify", "engine import", "load", "warm-up"):
         assert phase in printed
 
 
