@@ -22,7 +22,7 @@ from servers import PROFILES, serve
 from tables import plot, table, versions
 from watch import Run, run
 
-from cogsmith.bucket import Bucket
+from cogsmith.bucket import FolderBucket
 from cogsmith.pack import pack
 from cogsmith_runtime.weights import Index
 
@@ -80,7 +80,7 @@ def _measure(profiles: list[str], size: int, rounds: int, folder: Path) -> dict[
     root = folder / "served"
     root.mkdir()
     files = _model(root / "model", size)
-    packed = pack(root / "model", files, Bucket(root))
+    packed = pack(root / "model", files, FolderBucket(root))
     (folder / "weights.json").write_text(packed.index.dumps())
     _unchecked(packed.index, folder / "unchecked.json")
     chance = random.Random(5)  # noqa: S311

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import socket
 import ssl
-from typing import Any
 from urllib.parse import urlunsplit
 
 import pycurl
 
+from .curl_loop import Loops
 from .errors import WeightsError
 from .http_reader import Check, Request, untrusted
 from .sources import InterruptedRead, Sink, ended_early
@@ -24,17 +21,17 @@ class CurlReader:
 
     Args:
         check: holds each answer to what was asked.
+        loops: drive it.
     """
 
-    def __init__(self, request: Request, check: Check) -> None:
+    def __init__(self, request: Request, check: Check, loops: Loops) -> None:
         self._request = request
         self._check = check
+        self._loops = loops
+        self._loop = loops.join()
         self._curl = _handle(request)
         self._curl.setopt(pycurl.HEADERFUNCTION, self._header)
         self._curl.setopt(pycurl.WRITEFUNCTION, self._write)
-        self._curl.setopt(pycurl.SOCKOPTFUNCTION, self._opened)
-        self._curl.setopt(pycurl.CLOSESOCKETFUNCTION, self._closed)
-        self._sockets: dict[int, socket.socket] = {}
         self._sink: Sink | None = None
         self._start = self._position = 0
         self._status = 0
@@ -47,18 +44,14 @@ class CurlReader:
         self._begun, self._failure = False, None
         headers = self._request.headers(start, end)
         self._curl.setopt(pycurl.HTTPHEADER, [f"{name}: {value}" for name, value in headers.items()])
-        try:
-            self._curl.perform()
-        except pycurl.error as error:
-            if self._failure is not None:
-                raise self._failure from None
-            what: tuple[Any, ...] = error.args
-            code, text = int(what[0]), str(what[1])
-            if code == pycurl.E_WRITE_ERROR and not sink.room():
-                return
-            raise self._reason(code, text) from None
-        finally:
-            self._sink = None
+        code, text = self._loop.perform(self._curl)
+        self._sink = None
+        if self._failure is not None:
+            raise self._failure from None
+        if code == pycurl.E_WRITE_ERROR and not sink.room():
+            return
+        if code != pycurl.E_OK:
+            raise self._reason(code, text)
         if not self._begun:
             self._begin(sink)
         if sink.room():
@@ -99,39 +92,18 @@ class CurlReader:
             assert sink is not None
             if not self._begun:
                 self._begin(sink)
-            left = memoryview(data)
-            while left:
-                room = sink.room()
-                count = min(len(room), len(left))
-                if not count:
-                    return _STOP
-                room[:count] = left[:count]
-                self._position += count
-                sink.filled(count)
-                left = left[count:]
+            self._position += len(data)
+            return None if sink.put(data) else _STOP
         except BaseException as failure:
             self._failure = failure
             return _STOP
-        return None
-
-    def _opened(self, descriptor: int, _purpose: int) -> int:
-        # A second name for the socket, which another thread may shut down whatever libcurl does.
-        self._sockets[descriptor] = socket.socket(fileno=os.dup(descriptor))
-        return 0
-
-    def _closed(self, descriptor: int) -> int:
-        if mine := self._sockets.pop(descriptor, None):
-            mine.close()
-        os.close(descriptor)
-        return 0
 
     def interrupt(self) -> None:
-        for each in list(self._sockets.values()):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+        self._loop.abort(self._curl)
 
     def close(self) -> None:
         self._curl.close()
+        self._loops.leave()
 
 
 def _handle(request: Request) -> pycurl.Curl:

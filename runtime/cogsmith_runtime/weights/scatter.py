@@ -38,16 +38,19 @@ class Scatter:
         self._cursor = Cursor(())
         self._position = 0
         self._held = 0
+        # Up to here the block takes bytes with no question asked.
+        self._limit = 0
         self._spoiled = False
         self.received = 0
 
     def take(self, cursor: Cursor) -> None:
         """What comes next is of this part."""
         self._cursor = cursor
+        self._limit = 0
 
     def begin(self, position: int) -> None:
         self._position = position
-        self._held = 0
+        self._held = self._limit = 0
         self._spoiled = False
 
     def room(self) -> memoryview:
@@ -69,11 +72,34 @@ class Scatter:
         if self._held == _BLOCK or self._cursor.filled + self._held == self._cursor.granule.size:
             self.flush()
 
+    def put(self, data: bytes) -> bool:
+        end = self._held + len(data)
+        if end < self._limit:
+            self._block[self._held : end] = data
+            self._held = end
+            self._position += len(data)
+            self.received += len(data)
+            return True
+        left = memoryview(data)
+        while left:
+            room = self.room()
+            count = min(len(room), len(left))
+            if not count:
+                return False
+            room[:count] = left[:count]
+            self.filled(count)
+            left = left[count:]
+        room = self.room()
+        between = not room or self._position < self._cursor.start + self._held
+        self._limit = 0 if between else self._held + len(room)
+        return True
+
     def flush(self) -> None:
         """Write what is held; to be called too when a read was interrupted. Raises WeightsError."""
         if not self._held:
             return
-        view, self._held = self._block[: self._held], 0
+        view = self._block[: self._held]
+        self._held = self._limit = 0
         cursor = self._cursor
         crc = crc32c(view, cursor.crc)
         granule = cursor.granule

@@ -47,7 +47,7 @@ class InterruptedRead(Exception):  # noqa: N818 - no error yet: it is tried agai
 
 
 class Sink(Protocol):
-    """Takes the bytes that a reader brings, in order. Used by one thread."""
+    """Takes the bytes that a reader brings, in order. Used by one thread at a time."""
 
     def begin(self, position: int) -> None:
         """What follows starts at this offset of the object, at or before the byte that was asked for."""
@@ -59,6 +59,10 @@ class Sink(Protocol):
 
     def filled(self, count: int) -> None:
         """So many bytes are in the room now. Raises WeightsError."""
+        ...
+
+    def put(self, data: bytes) -> bool:
+        """Take bytes that are in memory already; False once no more are wanted. Raises WeightsError."""
         ...
 
 

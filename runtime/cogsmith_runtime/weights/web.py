@@ -6,13 +6,18 @@ import email.utils
 import http.client
 import re
 import ssl
+import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from .errors import BAD_SOURCE, NOT_FOUND, OTHER_OBJECT, REFUSED, WeightsError, bare
 from .http_reader import HttpReader, Request, ask
 from .sources import InterruptedRead, Limits, Reader, other_size
+
+if TYPE_CHECKING:
+    from .curl_loop import Loops
 
 _REDIRECTS = {301, 302, 303, 307, 308}
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
@@ -35,6 +40,8 @@ class WebSource:
         self._tls: ssl.SSLContext | None = None
         self._etag: str | None = None
         self._size = 0
+        self._lock = threading.Lock()
+        self._loops: Loops | None = None
 
     def probe(self, size: int) -> bool:
         """Ask for one byte: it says where the object really is, how large it is, and whether ranges work."""
@@ -59,11 +66,14 @@ class WebSource:
         request = self._request(self._url)
         if self._url.scheme == "https":
             try:
+                from .curl_loop import Loops
                 from .curl_reader import CurlReader
             except ImportError:
                 pass
             else:
-                return CurlReader(request, self.check)
+                with self._lock:
+                    self._loops = self._loops or Loops()
+                return CurlReader(request, self.check, self._loops)
         return HttpReader(request, self.check)
 
     def _request(self, url: SplitResult) -> Request:
