@@ -90,7 +90,10 @@ def rendered(plan: Plan, index: Index) -> dict[str, str]:
 
 
 def set_digest(index: Index) -> str:
-    """The weight set digest of Cog's format: sha256 of sorted lines as sha256sum writes them (§2.4 of the draft)."""
+    """What `setDigest` in Cog's lock will be: sha256 of the lines that sha256sum writes, sorted.
+
+    By pkg/model/weightsource/dirhash.go; the draft would sort by path.
+    """
     lines = sorted(f"{member.sha256}  {member.path}" for member in index.files)
     return "sha256:" + hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
