@@ -122,6 +122,6 @@ def _build(plan: Plan, index: Index) -> list[str]:
         "",
         f"`setDigest` in `weights.lock` must be `{set_digest(index)}`.",
         "",
-        f"`cog run` and `cog serve` mount the files too. With plain Docker: `-v $PWD/{FILES}:{TARGET}:ro`.",
+        f"`cog run` mounts the files too, and so does `cog serve` from Cog 0.21 on. With plain Docker: `-v $PWD/{FILES}:{TARGET}:ro`.",
         "",
     ]
