@@ -183,7 +183,7 @@ def serve(name: str, on: str, port: int, hardware: str | None, backend: str | No
 
 @cli.group()
 def weights() -> None:
-    """Look after what was packed: ls, verify, rm, prune."""
+    """Look after what was packed: ls, verify, export, rm, prune."""
 
 
 format_option = click.option(
@@ -221,6 +221,36 @@ def weights_verify(name: str, form: str) -> None:
 
     if not verify(Project.here(), name, as_json=form == "json"):
         sys.exit(1)
+
+
+@weights.command("export")
+@name_argument
+@click.option(
+    "--to",
+    metavar="DIR",
+    help="The folder, which must be empty or not there; build/NAME@managed unless given.",
+)
+@hardware_option
+@backend_option
+@format_option
+def weights_export(name: str, to: str | None, hardware: str | None, backend: str | None, form: str) -> None:
+    """Experimental: write a folder for Cog's managed weights, rendered and with NAME's files in it.
+
+    `cog weights import` and `cog push` of Cog 0.20 or newer take it from there. The files are read out of the packed tar and held
+    to the lock; weights.lock is Cog's to write.
+    """
+    from pathlib import Path
+
+    from cogsmith import output
+    from cogsmith.paths import Project
+    from cogsmith.verbs.export import export
+    from cogsmith.verbs.render import planned
+
+    if form == "json":
+        output.be_quiet()
+    project = Project.here()
+    plan = planned(project, name, hardware, backend)
+    export(project, plan, None if to is None else Path(to), as_json=form == "json")
 
 
 @weights.command("rm")

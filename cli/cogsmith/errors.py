@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cogsmith_runtime.weights import WeightsError
 
 # How an error of the container reads: Cog puts words of its own before it.
 CODED = re.compile(r"\bE\d{4} [A-Z]\w+: .*")
@@ -74,3 +78,13 @@ class PredictionError(UserError):
     """The model answered a prediction with an error, or the prediction was canceled."""
 
     exit_code = 3
+
+
+def of_weights(error: WeightsError, field: str = "") -> UserError:
+    """What the reader of the weights says, as this command line says it.
+
+    Args:
+        field: of the spec that led there.
+    """
+    message = f"{field}: {error.message}" if field else error.message
+    return UserError(message, error.hint[:1].lower() + error.hint[1:].rstrip("."))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from cogsmith.errors import UserError
+from cogsmith.errors import UserError, of_weights
 from cogsmith_runtime.weights import Index, Limits, WeightsError, source_of
 from cogsmith_runtime.weights.sources import InterruptedRead
 
@@ -20,8 +20,7 @@ def check_read_url(url: str, index: Index) -> None:
     try:
         ranges = _probe(url, index.size)
     except WeightsError as error:
-        hint = error.hint[:1].lower() + error.hint[1:].rstrip(".")
-        raise UserError(f"weights.url: {error.message}", hint) from None
+        raise of_weights(error, "weights.url") from None
     if not ranges:
         message = f"weights.url: the server of {url} does not answer byte ranges"
         raise UserError(

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from cogsmith.cog_versions import cog_version
 from cogsmith.inputs import Input
 from cogsmith.plan import Plan
 
 
-def readme(plan: Plan) -> str:
-    """Markdown, the same for the same plan."""
-    return "\n".join((*_head(plan), *_build(plan), *_call(plan), *_inputs(plan)))
+def readme(plan: Plan, build: Sequence[str] | None = None) -> str:
+    """Markdown, the same for the same plan.
+
+    Args:
+        build: lines about how it is built and run, if not in the usual way.
+    """
+    lines = _build(plan) if build is None else build
+    return "\n".join((*_head(plan), *lines, *_call(plan), *_inputs(plan)))
 
 
 def _head(plan: Plan) -> list[str]:

@@ -37,7 +37,7 @@ def running(project: Project, plan: Plan, port: int) -> Iterator[Running]:
         UserError: the GPU or the packed weights are not here, or a phase failed.
     """
     _check_gpu(plan)
-    weights = _weights(project, plan)
+    weights = packed_weights(project, plan)
     render(project, plan)
     phases: dict[str, float] = {}
     started = time.monotonic()
@@ -73,8 +73,12 @@ def _check_gpu(plan: Plan) -> None:
         )
 
 
-def _weights(project: Project, plan: Plan) -> str | None:
-    """COG_WEIGHTS for this machine: the object in its bucket; None where the plan's own URL serves."""
+def packed_weights(project: Project, plan: Plan) -> str | None:
+    """Where the reader on this machine finds the packed tar: in its bucket, maybe signed; None where the plan's own URL serves.
+
+    Raises:
+        UserError: nothing is packed, or the bucket does not have it.
+    """
     again = f"run `cogsmith pack {plan.name}`"
     if plan.index is None:
         raise UserError(f"the weights of {plan.name} are not packed", again)
