@@ -17,9 +17,16 @@ from botocore.config import Config
 
 
 def main(what: str, source: str, bucket: str, key: str, tuned: bool) -> None:
-    # boto3's defaults: parts of 8 MiB, ten threads, a CRC of each part.
-    parts = TransferConfig(multipart_chunksize=32 << 20, max_concurrency=16) if tuned else TransferConfig()
-    options = Config(request_checksum_calculation="when_required", max_pool_connections=16) if tuned else None
+    # By default: parts of 8 MiB, ten threads, a CRC of each part.
+    parts, options = TransferConfig(), Config()
+    if tuned:
+        parts = TransferConfig(multipart_chunksize=32 << 20, max_concurrency=16)
+        # Neither a CRC nor a sha256 of what is sent.
+        options = Config(
+            request_checksum_calculation="when_required",
+            s3={"payload_signing_enabled": False},
+            max_pool_connections=16,
+        )
     client = boto3.client("s3", config=options)
     if what == "file":
         client.upload_file(source, bucket, key, Config=parts)
