@@ -30,7 +30,7 @@ def write_model(folder: Path, size: int) -> list[str]:
     """Three shards with so many bytes of tensors together, and the small files of a model; the names of all, sorted."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(_CONFIG))
-    (folder / "generation_config.json").write_text("{}")
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 2}))
     (folder / "chat_template.jinja").write_text(
         "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     )
