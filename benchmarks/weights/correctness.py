@@ -8,7 +8,7 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import boto3
 from peers import OURS
@@ -19,15 +19,15 @@ from watch import run
 _BLOCK = 1 << 20
 
 
-def check(job: Job, packed: Path, folder: Path, limit: float) -> tuple[dict[str, int], dict[str, str]]:
-    """What each command's object has in bytes; what is wrong with those of the others.
+def check(job: Job, packed: Path, folder: Path, limit: float) -> dict[str, str]:
+    """What is wrong with each command; empty if nothing is.
 
     Args:
         packed: the tar that `cogsmith pack` makes of the model in a folder.
         folder: where moto may keep what comes, in memory.
         limit: seconds for each command.
     """
-    sizes, wrong = {}, {}
+    wrong = {}
     with _moto(folder) as endpoint:
         settings = environment(endpoint)
         store = boto3.client(
@@ -40,18 +40,17 @@ def check(job: Job, packed: Path, folder: Path, limit: float) -> tuple[dict[str,
         store.create_bucket(Bucket=BUCKET)
         for name, command in commands().items():
             done = run(command(job), settings, limit)
-            tars = _tars(store)
+            keys = [entry["Key"] for entry in store.list_objects_v2(Bucket=BUCKET).get("Contents", ())]
+            tars = [key for key in keys if key.endswith(".tar")]
             if done.error or len(tars) != 1:
                 wrong[name] = done.error or f"exit 0, but {len(tars)} tars in the bucket"
-                continue
-            key, sizes[name] = next(iter(tars.items()))
-            body = store.get_object(Bucket=BUCKET, Key=key)["Body"]
-            same = _same_bytes(packed, body) if name == OURS else _same_members(job.model, body)
-            if not same:
-                wrong[name] = "exit 0, but the object is not the model"
-            for each in _keys(store):
-                store.delete_object(Bucket=BUCKET, Key=each)
-    return sizes, wrong
+            else:
+                body = store.get_object(Bucket=BUCKET, Key=tars[0])["Body"]
+                if not (_same_bytes(packed, body) if name == OURS else _same_members(job.model, body)):
+                    wrong[name] = "exit 0, but the object is not the model"
+            for key in keys:
+                store.delete_object(Bucket=BUCKET, Key=key)
+    return wrong
 
 
 @contextlib.contextmanager
@@ -66,15 +65,6 @@ def _moto(folder: Path) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
-
-
-def _keys(store: Any) -> dict[str, int]:
-    found = store.list_objects_v2(Bucket=BUCKET).get("Contents", ())
-    return {entry["Key"]: entry["Size"] for entry in found}
-
-
-def _tars(store: Any) -> dict[str, int]:
-    return {key: size for key, size in _keys(store).items() if key.endswith(".tar")}
 
 
 def _same_bytes(path: Path, body: IO[bytes]) -> bool:

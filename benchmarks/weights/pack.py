@@ -13,6 +13,7 @@ import itertools
 import random
 import shutil
 import statistics
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -26,9 +27,12 @@ from uploaders import BUCKET, PROGRAMS, Job, absent, commands, environment
 from watch import Run, run
 
 from cogsmith.bucket import FolderBucket
+from cogsmith.layout import layout
 from cogsmith.pack import pack
 
 _LONGEST = 300.0
+# Several parts of any uploader.
+_CHECKED = 128 << 20
 # So that no disk is measured.
 _MEMORY = "/dev/shm"  # noqa: S108
 _SPEC = f"""\
@@ -69,8 +73,8 @@ def _phases(server: Sink, began: float, ended: float) -> list[float]:
     return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
-def _once(job: Job, name: str, size: int | None, server: Sink, profile: str, found: Found) -> None:
-    """One run of one command; its object must have the size that it had where it was looked into."""
+def _once(job: Job, name: str, size: int, server: Sink, profile: str, found: Found) -> None:
+    """One run of one command; all bytes of its tar must have come."""
     _forget(job)
     server.forget()
     before, began = server.cpu, time.monotonic()
@@ -96,23 +100,38 @@ def _about(found: Found, content: int) -> str:
     return "\n".join(lines)
 
 
-def _measure(profiles: list[str], size: int, rounds: int, folder: Path) -> dict[str, dict[str, list[Run]]]:
-    """Profile -> command -> its runs."""
-    job = Job(
-        project=folder / "project",
-        model=folder / "project" / "weights" / "bench",
-        tar=folder / "to.tar",
-        key="llm.tar",
-    )
+def _job(folder: Path, size: int) -> tuple[Job, list[str]]:
+    """A project with a model of its own, and the names of the model's files."""
+    job = Job(folder, folder / "weights" / "bench", folder / "to.tar", "llm.tar")
     files = write_model(job.model, size)
-    (job.project / "models").mkdir()
-    (job.project / "models" / "bench.yaml").write_text(_SPEC)
+    (folder / "models").mkdir()
+    (folder / "models" / "bench.yaml").write_text(_SPEC)
+    return job, files
+
+
+def _wrong(folder: Path) -> dict[str, str]:
+    """What is wrong with each command, tried on a small model."""
+    job, files = _job(folder, _CHECKED)
     packed = pack(job.model, files, FolderBucket(folder / "bucket"))
     (folder / "moto").mkdir()
-    sizes, wrong = check(job, folder / "bucket" / packed.key, folder / "moto", _LONGEST)
-    shutil.rmtree(folder / "bucket")
-    shutil.rmtree(folder / "moto")
-    content = packed.index.content
+    return check(job, folder / "bucket" / packed.key, folder / "moto", _LONGEST)
+
+
+def _sizes(job: Job, files: list[str]) -> dict[str, int]:
+    """How many bytes the object of each command must have."""
+    with subprocess.Popen(["tar", "c", "-C", job.model, "."], stdout=subprocess.PIPE) as tar:
+        assert tar.stdout is not None
+        size = sum(map(len, iter(lambda: tar.stdout.read(1 << 20), b"")))
+    return dict.fromkeys(commands(), size) | {OURS: layout(job.model, files).size}
+
+
+def _measure(profiles: list[str], size: int, rounds: int, folder: Path) -> dict[str, dict[str, list[Run]]]:
+    """Profile -> command -> its runs."""
+    wrong = _wrong(folder / "small")
+    shutil.rmtree(folder / "small")
+    job, files = _job(folder / "project", size)
+    sizes = _sizes(job, files)
+    content = sum((job.model / name).stat().st_size for name in files)
     chance = random.Random(5)  # noqa: S311
     measured = {}
     with sink(folder / "nginx") as server:
@@ -120,7 +139,7 @@ def _measure(profiles: list[str], size: int, rounds: int, folder: Path) -> dict[
             found = Found({name: [] for name in commands()})
             for _ in range(rounds):
                 for name in chance.sample(list(found.runs), len(found.runs)):
-                    _once(job, name, sizes.get(name), server, profile, found)
+                    _once(job, name, sizes[name], server, profile, found)
             for name, error in wrong.items():
                 found.runs[name] = [dataclasses.replace(each, error=error) for each in found.runs[name]]
             print(table(profile, PROFILES[profile], found.runs, content, absent()), flush=True)
@@ -133,7 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--size", type=float, default=1.0, help="GiB of tensors")
+    parser.add_argument("--size", type=float, default=2.0, help="GiB of tensors")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, help="folder for packing.json and packing.svg")
     parser.add_argument(

@@ -40,7 +40,9 @@ def main(what: str, source: str, bucket: str, key: str, tuned: bool) -> None:
 
 
 def _write_tar(folder: Path, pipe: int) -> None:
-    with os.fdopen(pipe, "wb") as stream, tarfile.open(mode="w|", fileobj=stream) as tar:
+    # As long as that of GNU tar.
+    form = tarfile.GNU_FORMAT
+    with os.fdopen(pipe, "wb") as stream, tarfile.open(mode="w|", fileobj=stream, format=form) as tar:
         tar.add(folder, ".")
 
 
