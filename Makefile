@@ -62,8 +62,9 @@ bench-predictor: venv ## what the predictor adds to an engine, on a stub and on 
 	$(COGSMITH) pack smollm2-135m
 	.venv/bin/python benchmarks/predictor/measure.py
 
-bench-weights: venv ## fetching packed weights against curl, aria2c and pget, on nginx; about 15 minutes, alone on the machine
+bench-weights: venv ## fetching weights against curl, aria2c and pget, packing against boto3 and s5cmd; about 20 minutes, alone on the machine
 	.venv/bin/python benchmarks/weights/measure.py --out .cogsmith/bench-weights
+	.venv/bin/python benchmarks/weights/pack.py --out .cogsmith/bench-weights
 
 pins: venv ## compile the engines' exact requirements again
 	.venv/bin/python scripts/compile_pins.py

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -68,7 +70,7 @@ Fault = Callable[[Asked], Answer | Cut | None]
 
 
 class Proxy:
-    """http://127.0.0.1:<port> in front of an S3 server.
+    """http://127.0.0.1:<port> in front of an S3 server; https:// with a file that holds a certificate and its key.
 
     Attributes:
         fault: asked about each request; None lets it through.
@@ -76,8 +78,9 @@ class Proxy:
         sent: bytes of parts that were let through.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, certificate: Path | None = None) -> None:
         self.target = urlsplit(target).netloc
+        self._certificate = certificate
         self.fault: Fault = lambda _: None
         self.asked: list[Asked] = []
         self.sent = 0
@@ -107,7 +110,11 @@ class Proxy:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        if self._certificate:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(self._certificate)
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"http{'s' if self._certificate else ''}://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
         return self

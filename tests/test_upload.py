@@ -172,6 +172,33 @@ def test_the_reader_reads_it_by_a_signed_address(store: Any, model: Path, tmp_pa
         assert (fetched.folder / path.name).read_bytes() == path.read_bytes()
 
 
+def test_over_https_with_a_certificate_of_ones_own(
+    store: Any, server: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, certificate = tmp_path / "both.pem", tmp_path / "tls.crt"
+    # As rustls takes it, which is in obstore.
+    name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    name += ["-addext", "basicConstraints=critical,CA:FALSE"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *name]
+    subprocess.run([*command, "-keyout", key, "-out", certificate], capture_output=True, check=True)
+    key.write_text(key.read_text() + certificate.read_text())
+    with Proxy(server, key) as proxy:
+        use(monkeypatch, proxy.url)
+        assert "cannot be reached" in refusal(model)
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+        assert send(model).sent
+        assert len(proxy.parts) == 7
+        proxy.forget()
+        assert not send(model).sent
+
+
+def test_certificates_do_not_matter_over_http(
+    store: Any, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CA_BUNDLE", os.devnull)
+    assert send(model).sent
+
+
 SLOW = """
 import sys
 from pathlib import Path

@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/weights/measure.py [--size GIB] [--rounds N] [PROFILE ...]
 
-Prints tables in Markdown; --out FOLDER keeps them there with every single figure (results.json) and a plot (results.svg).
+Prints tables in Markdown; --out FOLDER gets every single figure (results.json) and a plot (results.svg).
 """
 
 from __future__ import annotations
@@ -10,40 +10,24 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import filecmp
-import json
-import os
 import random
 import shutil
 import tempfile
 from pathlib import Path
 
-from peers import Object, absent, commands
+from model import write_model
+from peers import PROGRAMS, Object, absent, commands
 from servers import PROFILES, serve
-from tables import plot, table, versions
+from tables import keep, table, versions
 from watch import Run, run
 
 from cogsmith.bucket import FolderBucket
 from cogsmith.pack import pack
 from cogsmith_runtime.weights import Index
 
-_SHARDS = 3
 _LONGEST = 300.0
-_BLOCK = 64 << 20
 # So that no disk is measured.
 _MEMORY = "/dev/shm"  # noqa: S108
-
-
-def _model(folder: Path, size: int) -> list[str]:
-    """Shards that cannot be compressed, and the small files of a model."""
-    folder.mkdir()
-    (folder / "config.json").write_bytes(b"{}" * 400)
-    (folder / "tokenizer.json").write_bytes(os.urandom(9_000_000))
-    for number in range(_SHARDS):
-        with (folder / f"model-0000{number + 1}-of-0000{_SHARDS}.safetensors").open("wb") as file:
-            left = size // _SHARDS
-            while left > 0:
-                left -= file.write(os.urandom(min(left, _BLOCK)))
-    return sorted(path.name for path in folder.iterdir())
 
 
 def _unchecked(index: Index, path: Path) -> None:
@@ -79,7 +63,7 @@ def _measure(profiles: list[str], size: int, rounds: int, folder: Path) -> dict[
     """Profile -> command -> its runs."""
     root = folder / "served"
     root.mkdir()
-    files = _model(root / "model", size)
+    files = write_model(root / "model", size)
     packed = pack(root / "model", files, FolderBucket(root))
     (folder / "weights.json").write_text(packed.index.dumps())
     _unchecked(packed.index, folder / "unchecked.json")
@@ -118,21 +102,13 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.profiles) - PROFILES.keys():
         parser.error(f"there is no profile {sorted(unknown)[0]}")
-    print(versions(arguments.size, arguments.rounds), flush=True)
+    print(versions(arguments.size, arguments.rounds, PROGRAMS), flush=True)
     with tempfile.TemporaryDirectory(dir=_MEMORY) as folder:
         found = _measure(
             arguments.profiles or list(PROFILES), int(arguments.size * 2**30), arguments.rounds, Path(folder)
         )
     if arguments.out:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        data = {
-            profile: {
-                name: [dataclasses.asdict(each) for each in each_runs] for name, each_runs in runs.items()
-            }
-            for profile, runs in found.items()
-        }
-        (arguments.out / "results.json").write_text(json.dumps(data, indent=1) + "\n")
-        plot(found, arguments.out / "results.svg")
+        keep(found, arguments.out, "results")
 
 
 if __name__ == "__main__":

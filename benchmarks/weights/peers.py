@@ -15,6 +15,14 @@ FLOOR = "floor: parallel curls"
 PGET = "pget -x"
 PGET_TUNED = "pget -x, tuned"
 STAND_IN = "stand-in for pget -x"
+PROGRAMS = {
+    "nginx": ["nginx", "-v"],
+    "curl": ["curl", "--version"],
+    "aria2c": ["aria2c", "--version"],
+    "pget": ["pget", "version"],
+    "tar": ["tar", "--version"],
+}
+"""Name -> command that says its version."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 RATE = 60_000_000
@@ -81,48 +81,73 @@ def serve(root: Path, folder: Path) -> Iterator[dict[str, str]]:
         SystemExit: there is no nginx, or it does not start.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _certificate(folder)
-    ports = {name: _free_port() for name in (*PROFILES, "behind", "delay")}
+    certificate(folder)
+    ports = {name: free_port() for name in (*PROFILES, "behind", "delay")}
     user = "user root;" if os.geteuid() == 0 else ""
     text = _CONFIGURATION.format(user=user, folder=folder, root=root, rate=RATE, **ports)
-    (folder / "nginx.conf").write_text(text)
     _listen(ports["delay"], _answer_late)
     _listen(ports["lossy"], lambda client: _cut(client, ports["behind"]))
-    try:
-        server = subprocess.Popen(["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")])
-    except FileNotFoundError:
-        raise SystemExit("nginx is not installed (Debian: nginx-light)") from None
-    try:
-        _wait(server, ports["plain"])
+    with nginx(text, folder, ports["plain"]):
         yield {
             name: f"http{'s' if name.endswith('tls') else ''}://127.0.0.1:{ports[name]}/" for name in PROFILES
         }
+
+
+@contextlib.contextmanager
+def nginx(
+    configuration: str, folder: Path, port: int, environment: Mapping[str, str] | None = None
+) -> Iterator[int]:
+    """Run nginx until the end of the block; yields its process id.
+
+    Args:
+        port: one of those that it listens on.
+        environment: more of it than there is.
+
+    Raises:
+        SystemExit: there is no nginx, or it does not start.
+    """
+    (folder / "nginx.conf").write_text(configuration)
+    try:
+        server = subprocess.Popen(
+            ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")],
+            env={**os.environ, **(environment or {})},
+        )
+    except FileNotFoundError:
+        raise SystemExit("nginx is not installed (Debian: nginx-light)") from None
+    try:
+        wait(server, port)
+        yield server.pid
     finally:
         server.terminate()
         server.wait()
 
 
-def _certificate(folder: Path) -> None:
+def certificate(folder: Path) -> None:
+    """tls.crt and tls.key for 127.0.0.1."""
     name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    # As rustls takes it, which is in obstore.
+    name += ["-addext", "basicConstraints=critical,CA:FALSE"]
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *name]
     subprocess.run(
         [*command, "-keyout", folder / "tls.key", "-out", folder / "tls.crt"], capture_output=True, check=True
     )
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
-def _wait(server: subprocess.Popen[bytes], port: int) -> None:
-    limit = time.monotonic() + 10
+def wait(server: subprocess.Popen[bytes], port: int) -> None:
+    """Until it listens on a port of loopback. Raises SystemExit if it ends instead, or takes too long."""
+    limit = time.monotonic() + 30
     while time.monotonic() < limit and server.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.05)
-    raise SystemExit("nginx did not start; its last words are above")
+    raise SystemExit(f"{server.args[0]} did not start; its last words are above")
 
 
 def _listen(port: int, serve_one: object) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import json
 import os
 import platform
 import shutil
@@ -33,9 +35,7 @@ def table(profile: str, title: str, runs: Runs, size: int, absent: Sequence[str]
     for name, each_runs in runs.items():
         failed = [each.error for each in each_runs if each.error]
         if failed:
-            lines.append(
-                f"| {name.replace('|', chr(92) + '|')} | {len(failed)} of {len(each_runs)} failed: {failed[0]} | | | | |"
-            )
+            lines.append(f"| {_cell(name)} | {len(failed)} of {len(each_runs)} failed: {failed[0]} | | | | |")
             continue
         seconds = [each.seconds for each in each_runs]
         ratios = [theirs / mine for theirs, mine in zip(seconds, ours, strict=True)]
@@ -43,20 +43,28 @@ def table(profile: str, title: str, runs: Runs, size: int, absent: Sequence[str]
         ratio = "" if name == OURS else _figure(statistics.median(seconds) / statistics.median(ours), ratios)
         cpu = statistics.median(each.cpu for each in each_runs) / size * 1e9
         lines.append(
-            f"| {bold}{name.replace('|', chr(92) + '|')}{bold} | {_figure(statistics.median(seconds), seconds)} "
+            f"| {bold}{_cell(name)}{bold} | {_figure(statistics.median(seconds), seconds)} "
             f"| {size / 1e9 / statistics.median(seconds):.2f} | {ratio} | {cpu:.2f} "
             f"| {max(each.memory for each in each_runs):.0f} |"
         )
-    lines += [f"| {name} | absent | | | | |" for name in absent]
+    lines += [f"| {_cell(name)} | absent | | | | |" for name in absent]
     return "\n".join(lines)
+
+
+def _cell(name: str) -> str:
+    return name.replace("|", "\\|")
 
 
 def _figure(value: float, rounds: Sequence[float]) -> str:
     return f"{value:.2f} ({min(rounds):.2f} to {max(rounds):.2f})"
 
 
-def versions(size: float, rounds: int) -> str:
-    """One paragraph that says what was measured with what."""
+def versions(size: float, rounds: int, programs: Mapping[str, Sequence[str]]) -> str:
+    """One paragraph that says what was measured with what.
+
+    Args:
+        programs: name -> command that says its version.
+    """
     model = next(
         (
             line.partition(":")[2].strip()
@@ -65,13 +73,6 @@ def versions(size: float, rounds: int) -> str:
         ),
         platform.machine(),
     )
-    programs = {
-        "nginx": ["nginx", "-v"],
-        "curl": ["curl", "--version"],
-        "aria2c": ["aria2c", "--version"],
-        "pget": ["pget", "version"],
-        "tar": ["tar", "--version"],
-    }
     found = [
         f"{name}: {_first_line(command)}" for name, command in programs.items() if shutil.which(command[0])
     ]
@@ -81,9 +82,22 @@ def versions(size: float, rounds: int) -> str:
     )
 
 
-def _first_line(command: list[str]) -> str:
+def _first_line(command: Sequence[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return (done.stdout + done.stderr).strip().splitlines()[0][:60]
+
+
+def keep(found: Mapping[str, Runs], folder: Path, name: str) -> None:
+    """Every single figure as name.json, and the plot as name.svg."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = {
+        profile: {
+            command: [dataclasses.asdict(each) for each in each_runs] for command, each_runs in runs.items()
+        }
+        for profile, runs in found.items()
+    }
+    (folder / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
+    plot(found, folder / f"{name}.svg")
 
 
 def plot(found: Mapping[str, Runs], path: Path) -> None:

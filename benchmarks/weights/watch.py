@@ -36,7 +36,8 @@ def run(command: Sequence[str], environment: Mapping[str, str], limit: float) ->
     began = time.monotonic()
     child = subprocess.Popen(
         command,
-        env={**os.environ, **environment},
+        # A program that is in use has its bytecode.
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from collections.abc import Callable
@@ -322,6 +323,9 @@ def main() -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         sys.stderr.write("Interrupted\n")
         sys.exit(130)
+    finally:
+        # What is left goes with the process. To take apart what botocore made would cost 0.1 to 0.2 s.
+        gc.freeze()
     sys.exit(0)
 
 

@@ -53,7 +53,7 @@ class S3Bucket(ObjectStore):
     def _store(self) -> S3Store:
         connection = self._connection
         options = client_options(connection.endpoint)
-        if connection.certificates:
+        if connection.certificates and connection.endpoint.startswith("https://"):
             options["root_certificate"] = Path(connection.certificates).read_bytes()
         return S3Store(
             self._bucket,
