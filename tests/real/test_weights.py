@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -17,22 +16,23 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any
 
 import httpx
 import pytest
+from crc32c import crc32c
 
 from checkpoints import write_safetensors
 from cogsmith import environment
 from cogsmith.checkpoint import Checkpoint
 from cogsmith.layout import layout
 from cogsmith.local import LocalServer, free_port
-from cogsmith.pack import write_tar
 from cogsmith.paths import Project
+from cogsmith.read_files import index_of
 from cogsmith.source import read_source
 from cogsmith.spec import load_spec
 from cogsmith.verbs.render import planned, render
-from cogsmith_runtime.weights import Index, verify
+from cogsmith_runtime.weights import Index, Member, verify
 from cogsmith_runtime.weights.index import GRANULE
 from cogsmith_runtime.weights.journal import Journal
 from cogsmith_runtime.weights.plan import granules
@@ -42,34 +42,8 @@ from . import nginx
 from .conftest import cogsmith
 from .served import leftovers, processes, wait_for
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
 MEBIBYTE = 1 << 20
 BIG = 6 << 30
-
-
-class Holes(io.RawIOBase):
-    """Writes a file, but leaves out zeros, which then take no room."""
-
-    _ZEROS = bytes(MEBIBYTE)
-    _PIECE = 64 << 10
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def write(self, data: Buffer, /) -> int:
-        whole = bytes(data)
-        if self._ZEROS.startswith(whole):
-            self._file.seek(len(whole), os.SEEK_CUR)
-        else:
-            for start in range(0, len(whole), self._PIECE):
-                piece = whole[start : start + self._PIECE]
-                if self._ZEROS.startswith(piece):
-                    self._file.seek(len(piece), os.SEEK_CUR)
-                else:
-                    self._file.write(piece)
-        return len(whole)
 
 
 @pytest.fixture
@@ -86,19 +60,28 @@ def room(tmp_path: Path) -> Iterator[Path]:
 
 
 def pack_with_holes(folder: Path) -> Index:
-    """One file of more than 6 GiB, zeros but for the number of each granule at its start, as big.tar."""
+    """big.tar with one file of more than 6 GiB: zeros but for a mark at the start of each granule."""
     write_safetensors(folder / "model.safetensors", {"weight": (BIG // 2,)})
-    with (folder / "model.safetensors").open("r+b") as file:
-        for position in range(GRANULE, BIG, GRANULE):
-            file.seek(position)
-            file.write(mark(position))
-    with (folder / "big.tar").open("wb", buffering=0) as tar:
-        index = write_tar(layout(folder, ["model.safetensors"]), Holes(tar))
-        tar.truncate()
-    assert (folder / "big.tar").stat().st_size == index.size > BIG
+    plan = layout(folder, ["model.safetensors"])
+    [entry] = plan.entries
+    with (folder / "model.safetensors").open("rb") as file:
+        head = file.read(4096).rstrip(b"\0")
+    digest, sums = hashlib.sha256(), ""
+    with (folder / "big.tar").open("wb") as tar:
+        tar.write(entry.header)
+        for position in range(0, entry.size, GRANULE):
+            start = mark(position) if position else head
+            granule = (start + bytes(GRANULE - len(start)))[: entry.size - position]
+            digest.update(granule)
+            sums += f"{crc32c(granule):08x}"
+            tar.seek(entry.offset + position)
+            tar.write(start)
+        tar.truncate(plan.size)
+    assert (folder / "big.tar").stat().st_blocks * 512 < BIG / 8, (
+        f"the disk of {folder} keeps no holes: set TMPDIR"
+    )
+    index = index_of(plan, [Member(entry.path, entry.offset, entry.size, digest.hexdigest(), sums)])
     (folder / "weights.json").write_text(index.dumps())
-    for path in folder.iterdir():
-        assert path.stat().st_blocks * 512 < BIG / 8, f"the disk of {folder} keeps no holes: set TMPDIR"
     return index
 
 
@@ -133,7 +116,7 @@ def test_six_gibibytes_arrive_where_they_belong_in_little_memory(room: Path) -> 
     assert peak < 120 * MEBIBYTE, peak
     with (room / "to" / index.digest / "model.safetensors").open("rb") as file:
         assert file.seek(0, os.SEEK_END) == index.files[0].size > BIG
-        for position in range(GRANULE, BIG, GRANULE):
+        for position in range(GRANULE, index.files[0].size, GRANULE):
             file.seek(position - 4096)
             assert file.read(4096 + 12) == bytes(4096) + mark(position), position
 
