@@ -1,11 +1,13 @@
-"""What every test gets: a home and a cache of its own, and golden files."""
+"""What every test gets: a home and a cache of its own, golden files, and an S3 server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from s3_server import Proxy, empty_store, moto
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -49,3 +51,17 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def moto_url() -> Iterator[str]:
+    """moto's S3 server."""
+    with moto() as url:
+        yield url
+
+
+@pytest.fixture
+def store(moto_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy in front of that server, which has one empty bucket, models."""
+    with empty_store(moto_url, monkeypatch) as proxy:
+        yield proxy

@@ -47,14 +47,17 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """Given instead of the server's, with an S3 error of this code in its body."""
+    """Given instead of the server's, with a text or an S3 error of this code in its body."""
 
     status: int
     code: str = ""
     headers: dict[str, str] = field(default_factory=dict)
+    text: str = ""
 
     @property
     def body(self) -> bytes:
+        if self.text:
+            return self.text.encode()
         return f"<?xml version='1.0'?><Error><Code>{self.code}</Code></Error>".encode() if self.code else b""
 
 

@@ -36,7 +36,7 @@ from cogsmith_runtime.weights import Index, Member, verify
 from cogsmith_runtime.weights.index import GRANULE
 from cogsmith_runtime.weights.journal import Journal
 from cogsmith_runtime.weights.plan import granules
-from s3_server import Proxy, empty_store, moto
+from s3_server import Proxy
 
 from . import nginx
 from .conftest import cogsmith
@@ -130,12 +130,6 @@ def source(project: Path) -> Checkpoint:
     with contextlib.chdir(project):
         here = Project.here()
         return read_source(load_spec(here.spec_path("smol")), here).whole()
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    with moto() as url, empty_store(url, monkeypatch) as proxy:
-        yield proxy
 
 
 def tar_of(root: Path) -> Path:
