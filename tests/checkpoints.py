@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ CONFIG = {
 def write_safetensors(
     path: Path, tensors: dict[str, tuple[int, ...]], dtype: str = "BF16", width: int = 2
 ) -> None:
-    """A safetensors file of zeros: name -> shape."""
+    """A safetensors file of zeros, which take no room: name -> shape."""
     header: dict[str, Any] = {}
     end = 0
     for name, shape in tensors.items():
@@ -41,7 +42,8 @@ def write_safetensors(
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [end, end + size]}
         end += size
     text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(end))
+    path.write_bytes(struct.pack("<Q", len(text)) + text)
+    os.truncate(path, 8 + len(text) + end)
 
 
 def write_checkpoint(folder: Path, *, chat_template: str | None = CHATML, **config: Any) -> Path:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -48,14 +49,17 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """Given instead of the server's, with an S3 error of this code in its body."""
+    """Given instead of the server's, with a text or an S3 error of this code in its body."""
 
     status: int
     code: str = ""
     headers: dict[str, str] = field(default_factory=dict)
+    text: str = ""
 
     @property
     def body(self) -> bytes:
+        if self.text:
+            return self.text.encode()
         return f"<?xml version='1.0'?><Error><Code>{self.code}</Code></Error>".encode() if self.code else b""
 
 
@@ -76,11 +80,13 @@ class Proxy:
         fault: asked about each request; None lets it through.
         asked: every request, in order.
         sent: bytes of parts that were let through.
+        s3: a plain client of the server itself, to prepare and to look.
     """
 
     def __init__(self, target: str, certificate: Path | None = None) -> None:
         self.target = urlsplit(target).netloc
         self._certificate = certificate
+        self.s3 = client(target)
         self.fault: Fault = lambda _: None
         self.asked: list[Asked] = []
         self.sent = 0
@@ -123,6 +129,7 @@ class Proxy:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        self.s3.close()
 
     def handle(self, request: BaseHTTPRequestHandler) -> None:
         with self.lock:
@@ -190,8 +197,17 @@ def moto() -> Iterator[str]:
         process.wait()
 
 
+@contextlib.contextmanager
+def empty_store(server: str, patch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy in front of moto's server, which then has one empty bucket, models; everything that asks S3 is led there."""
+    urllib.request.urlopen(urllib.request.Request(f"{server}/moto-api/reset", method="POST")).close()
+    with Proxy(server) as proxy:
+        proxy.s3.create_bucket(Bucket="models")
+        use(patch, proxy.url)
+        yield proxy
+
+
 def client(url: str) -> Any:
-    """A plain client, to prepare and to look."""
     session = botocore.session.Session()
     return session.create_client(
         "s3",
