@@ -26,6 +26,7 @@ from .transfer import Transfer
 
 _log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_REPORTS = 0.25
+_PARTS_EACH = 4
 
 Progress = Callable[[int, int], None]
 Key = tuple[int, int]
@@ -208,7 +209,9 @@ class _Fetch:
         if missing:
             # Without ranges the object comes as one stream, which is one part.
             ranged = transfer.probe(self._index.size)
-            work = parts(missing, limits.part) if ranged else [tuple(missing)]
+            # At the end some connections have nothing to do: for a part's time, which is short if each has had several.
+            even = max(self._index.granule, (total - there) // (limits.connections * _PARTS_EACH))
+            work = parts(missing, min(limits.part, even)) if ranged else [tuple(missing)]
             transfer.run(work, lambda received: self._report(there + received, total))
         self._report(total, total)
         done = self.done
